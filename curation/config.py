@@ -24,9 +24,7 @@ def fingerprint(*parts: Any) -> str:
     def plain(value: Any) -> Any:
         if isinstance(value, BaseModel):
             return value.model_dump(mode="json")
-        raise TypeError(
-            f"cannot fingerprint a {type(value).__name__}: give JSON-able values or Config objects"
-        )
+        raise TypeError(f"cannot fingerprint a {type(value).__name__}: give JSON-able values or Config objects")
 
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=plain)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -166,17 +166,13 @@ class BatchRunner:
                 size = stop - start
                 if size == 1:
                     errors[start] = f"{type(error).__name__}: {error}"[:500]
-                    log.warning(
-                        "scorer %s failed on %s: %s", self.scorer.name, batch.ids[start], errors[start]
-                    )
+                    log.warning("scorer %s failed on %s: %s", self.scorer.name, batch.ids[start], errors[start])
                     return {name: [None] for name in self.scorer.columns}, stop
                 stop = start + size // 2
                 if is_out_of_memory(error):
                     self.batch_size = max(1, size // 2)
                     _free_device_memory()
-                    log.warning(
-                        "scorer %s: out of memory at %d rows, now %d", self.scorer.name, size, self.batch_size
-                    )
+                    log.warning("scorer %s: out of memory at %d rows, now %d", self.scorer.name, size, self.batch_size)
 
 
 def _free_device_memory() -> None:

@@ -26,6 +26,13 @@ class SourceConfig(Config):
 
     kind: str
 
+    tuning_fields: ClassVar[frozenset[str]] = frozenset({"storage_options"})
+    """Fields that say how a source is read, not which inputs it has; they may change inside a run."""
+
+    def identity_fields(self) -> frozenset[str]:
+        """Fields that fix which inputs there are."""
+        return frozenset(type(self).model_fields) - self.tuning_fields
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:

@@ -1,0 +1,1 @@
+"""How encoded pictures are recognised, measured and decoded. Use `curation.decode`, which states the policy."""

@@ -1,0 +1,151 @@
+"""Every format but JPEG: headers that Pillow reads, and the decode through Pillow."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from typing import Any
+
+from curation.codecs import containers, pillow
+from curation.codecs.base import DecodeConfig, Header, Problem, working_size
+from curation.codecs.exif import orientation as exif_orientation
+from curation.reasons import Reason
+from curation.records import Pixels
+
+_PLUGINS = {
+    "PNG": ("PngImagePlugin", "PngImageFile"),
+    "WEBP": ("WebPImagePlugin", "WebPImageFile"),
+    "GIF": ("GifImagePlugin", "GifImageFile"),
+    "BMP": ("BmpImagePlugin", "BmpImageFile"),
+    "TIFF": ("TiffImagePlugin", "TiffImageFile"),
+    "AVIF": ("AvifImagePlugin", "AvifImageFile"),
+    "JPEG2000": ("Jpeg2KImagePlugin", "Jpeg2KImageFile"),
+    "PPM": ("PpmImagePlugin", "PpmImageFile"),
+}
+_FEATURES = {"WEBP": "webp", "AVIF": "avif", "JPEG2000": "jpg_2000"}
+_PIXEL_BYTES = {
+    "AVIF": 28,  # planes of 16 bits, reference frames, RGBA, its copy as bytes, and Pillow's
+    "JPEG2000": 28,  # OpenJPEG works on 32-bit integers per sample, twice
+}
+_SMALL_MODES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
+_MAX_PAGES = 10_000
+
+
+def missing_codec(format: str) -> bool:
+    """True when this build of Pillow cannot decode the format."""
+    from PIL import features
+
+    return format in _FEATURES and not features.check(_FEATURES[format])
+
+
+def open_image(format: str, data: bytes) -> Any:
+    """The plug-in's own class: `Image.open` would try other formats and apply its own pixel cap."""
+    module, name = _PLUGINS[format]
+    return getattr(importlib.import_module(f"PIL.{module}"), name)(io.BytesIO(data))
+
+
+def read_header(format: Any, data: bytes) -> Header | Problem:
+    """BMP, TIFF, AVIF, JPEG 2000 and PNM. Raises whatever Pillow raises."""
+    if format in ("AVIF", "JPEG2000") and _boxes_end_early(data):
+        return Problem(Reason.TRUNCATED, f"the {format} ends inside a box")
+    with pillow.guarded():
+        image = open_image(format, data)
+    width, height = image.size
+    mode, frames, buffer, orientation, ends_early = image.mode, 1, 0, 1, False
+    if format == "AVIF":
+        frames = getattr(image, "n_frames", 1)
+        orientation = exif_orientation(image.info.get("exif") or b"")
+        if orientation >= 5:
+            width, height = height, width
+    elif format == "TIFF":
+        tags = image.tag_v2
+        if 50706 in tags or _number(tags, 254) & 1:
+            return Problem(Reason.UNSUPPORTED_FORMAT, "camera raw: the first page is a preview")
+        orientation = _number(tags, 274, 1)
+        orientation = orientation if 1 <= orientation <= 8 else 1
+        buffer, ends_early, frames = _tiff_buffer(tags, *image.size), _tiff_ends_early(tags, data), _pages(data)
+    if (mode in ("I", "F") and format != "PPM") or mode in ("F", "I;16S"):
+        return Problem(Reason.UNSUPPORTED_FORMAT, f"{format} with float or 32-bit samples: no agreed range to show")
+    pixel_bytes = _PIXEL_BYTES.get(format) or _SMALL_MODES.get(mode, 4)
+    if format == "TIFF" and orientation != 1:
+        pixel_bytes *= 2  # Pillow turns the whole picture
+    if format in ("TIFF", "JPEG2000", "AVIF"):
+        buffer += len(data)
+    return Header(format, width, height, orientation, mode, frames, pixel_bytes, buffer, ends_early)
+
+
+def _number(tags: Any, tag: int, default: int = 0) -> int:
+    value = tags.get(tag, default)
+    value = value[0] if isinstance(value, tuple) and value else value
+    return int(value) if isinstance(value, (int, float)) and value == value else default
+
+
+def _tiff_buffer(tags: Any, width: int, height: int) -> int:
+    """Bytes of one uncompressed strip or tile: libtiff decodes a whole one, whatever part of it is the picture."""
+    bits = tags.get(258, (8,))
+    bits = bits if isinstance(bits, tuple) else (bits,)
+    pixel = max(4, -(-sum(int(value) for value in bits) * max(1, _number(tags, 277, 1) // max(1, len(bits))) // 8))
+    if 322 in tags or 323 in tags:
+        return 2 * pixel * _number(tags, 322) * _number(tags, 323)
+    side = max(width, height)
+    return pixel * (width * height // side if side else 0) * min(_number(tags, 278, side) or side, side)
+
+
+def _tiff_ends_early(tags: Any, data: bytes) -> bool:
+    for offsets, counts in ((273, 279), (324, 325)):
+        starts, sizes = tags.get(offsets), tags.get(counts)
+        if isinstance(starts, tuple) and isinstance(sizes, tuple) and len(starts) == len(sizes):
+            return any(start + size > len(data) for start, size in zip(starts, sizes, strict=True))
+    return False
+
+
+def _boxes_end_early(data: bytes) -> bool:
+    """True when a box at the top of an ISO base media or JP2 file is longer than the file."""
+    if data[:2] == b"\xff\x4f":
+        return False  # a bare JPEG 2000 codestream
+    position = 0
+    while position + 8 <= len(data):
+        length = int.from_bytes(data[position : position + 4], "big")
+        if length == 1:
+            length = int.from_bytes(data[position + 8 : position + 16], "big")
+        if length < 8:
+            return False  # 0: up to the end of the file; others are damage, which the decoder will find
+        position += length
+    return position > len(data)
+
+
+def _pages(data: bytes) -> int | None:
+    """Image file directories in the main chain; None when the chain is broken."""
+    order: Any = "little" if data[:2] == b"II" else "big"
+    big = data[2:4] in (b"+\x00", b"\x00+")
+    at, count_bytes, entry, offset_bytes = (8, 8, 20, 8) if big else (4, 2, 12, 4)
+    seen: set[int] = set()
+    while len(seen) < _MAX_PAGES:
+        start = int.from_bytes(data[at : at + offset_bytes], order)
+        if start == 0:
+            return len(seen) or None
+        if start in seen or start + count_bytes > len(data):
+            return None
+        seen.add(start)
+        at = start + count_bytes + entry * int.from_bytes(data[start : start + count_bytes], order)
+    return None
+
+
+def reduction(width: int, height: int, max_side: int | None) -> int:
+    """The whole factor that leaves between one and two times the working size for the last, exact resize."""
+    return max(1, max(width, height) // max(working_size(width, height, max_side)))
+
+
+def decode(data: bytes, header: Header, config: DecodeConfig, max_side: int | None) -> tuple[Pixels, bytes | None]:
+    """RGB, uint8 [ceil(h / f), ceil(w / f), 3] with f = `reduction`, not yet oriented (a TIFF is); and the ICC
+    profile. Raises whatever Pillow raises."""
+    if header.format == "PNG":
+        data = containers.strip_png(data, keep_profile=config.icc == "convert")
+    with pillow.guarded():
+        image = open_image(header.format, data)
+        expected = (header.width, header.height) if header.format == "TIFF" else header.stored_size
+        if image.size != expected:
+            raise ValueError(f"the header says {expected}, the decoder {image.size}")
+        invert = header.format == "TIFF" and image.mode.startswith("I;16") and _number(image.tag_v2, 262, 1) == 0
+        profile = image.info.get("icc_profile") if config.icc == "convert" else None
+        return pillow.to_rgb(image, config.background, reduction(*expected, max_side), invert), profile

@@ -1,0 +1,183 @@
+"""The cheap measurements of a picture: one decode at working size, a perceptual hash, exposure and sharpness.
+
+Decoding dominates: everything else is computed on luma at working size or half of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field
+
+from curation.config import Config, fingerprint
+from curation.decode import DecodeConfig, Header, Problem, decode, grey_thumbnail, halve, luma
+from curation.records import Pixels
+
+STATISTICS_SIDE = 320
+"""Exposure and entropy are computed on luma of at most this long side, halved from the working size."""
+COLOUR_SIDE = 160
+DARK, BRIGHT = 8, 247
+LAPLACIAN_GAIN = 4
+"""OpenCV's 3 x 3 Laplacian (ksize=3) is 4 times the Laplacian of a smooth picture; its variance is divided by 16."""
+
+
+class ScreenConfig(Config):
+    """When a perceptual hash says nothing (see `is_degenerate`)."""
+
+    degenerate_bits: int = Field(
+        8, ge=0, le=31, description="a hash with this many set bits or fewer, or unset bits or fewer, is degenerate"
+    )
+    degenerate_contrast: float = Field(
+        0.02, ge=0, le=1, description="a picture whose luma has a smaller standard deviation (0..1) is degenerate"
+    )
+
+
+def is_degenerate(
+    phash: npt.NDArray[np.uint64], contrast: npt.NDArray[Any], config: ScreenConfig | None = None
+) -> npt.NDArray[np.bool_]:
+    """Which hashes would match unrelated pictures.
+
+    A perceptual hash compares 64 coefficients with their median, so a picture with detail sets exactly 32 bits. Flat
+    pictures and plain gradients have coefficients that are all alike: they hash to 8000000000000000, 0, ffff..., or
+    to rounding noise.
+
+    Args:
+        phash: uint64 [n].
+        contrast: standard deviation of luma, 0..1, float [n]; NaN where unknown, which counts as degenerate.
+        config: the limits; defaults to `ScreenConfig()`.
+
+    Returns:
+        bool [n].
+    """
+    limits = config or ScreenConfig()
+    bits = np.unpackbits(np.asarray(phash, np.uint64).reshape(-1, 1).view(np.uint8), axis=1).sum(axis=1)
+    few = (bits <= limits.degenerate_bits) | (bits >= 64 - limits.degenerate_bits)
+    return few | ~(np.asarray(contrast, np.float64).reshape(-1) >= limits.degenerate_contrast)
+
+
+def perceptual_hash(thumbnail: npt.NDArray[np.uint8]) -> int:
+    """`imagehash.phash` (64 bits) of a 32 x 32 grey picture, uint8 [32, 32], read as a number, first bit highest.
+
+    The same transforms in the same order, so the same bits, in a third of the time: only the 8 rows of
+    coefficients that are used, and no picture object.
+    """
+    from scipy.fft import dct
+
+    low = dct(dct(thumbnail.astype(np.float64), axis=0)[:8], axis=1)[:, :8].ravel()
+    ordered = np.partition(low, (31, 32))
+    return int.from_bytes(np.packbits(low > (ordered[31] + ordered[32]) / 2).tobytes(), "big")
+
+
+class ScreenScorer:
+    """Decodes once and measures. It works on encoded bytes, so it is not a `Scorer`: those take decoded batches.
+
+    Columns:
+        phash: uint64, `imagehash.phash` of `curation.decode.grey_thumbnail`.
+        phash_degenerate: the hash must not be used to find duplicates (`is_degenerate`).
+        sharpness: variance of the 3 x 3 Laplacian of luma (0..255) at working size, divided by 16, >= 0. Comparable
+            between pictures that are at least as large as the working size; smaller ones are measured as they are,
+            since enlarging them would make them look blurred.
+        brightness, contrast: mean and standard deviation of luma, 0..1.
+        entropy: Shannon entropy of the 256-bin luma histogram, bits, 0..8.
+        dark_share, bright_share: share of pixels with luma <= 8 and >= 247, 0..1.
+        colourfulness: Hasler and Suesstrunk, "Measuring colourfulness in natural images", 2003, M^(3): 0 for grey,
+            about 15 slightly, 45 averagely and above 80 highly colourful; on pixels sampled from the picture.
+    """
+
+    name: ClassVar[str] = "screen"
+    version: ClassVar[int] = 1
+    columns: ClassVar[Mapping[str, pa.DataType]] = {
+        "phash": pa.uint64(),
+        "phash_degenerate": pa.bool_(),
+        "sharpness": pa.float32(),
+        "brightness": pa.float32(),
+        "contrast": pa.float32(),
+        "entropy": pa.float32(),
+        "dark_share": pa.float32(),
+        "bright_share": pa.float32(),
+        "colourfulness": pa.float32(),
+    }
+
+    def __init__(self, config: ScreenConfig | None = None, decode: DecodeConfig | None = None) -> None:
+        self.config = config or ScreenConfig()
+        self.decode_config = decode or DecodeConfig()
+
+    def fingerprint(self) -> str:
+        """Identity of the columns: the same fingerprint promises the same values for the same bytes."""
+        return fingerprint(self.name, self.version, self.config, self.decode_config)
+
+    def measure(self, data: bytes, header: Header) -> tuple[dict[str, Any], Pixels | Problem]:
+        """Columns of one input, and its pixels at working size or why there are none (all columns are then None)."""
+        decoded = decode(data, header, self.decode_config, self.decode_config.work_side)
+        if isinstance(decoded, Problem):
+            return dict.fromkeys(self.columns), decoded
+        return measure_pixels(decoded.pixels, self.config), decoded.pixels
+
+
+def measure_pixels(pixels: Pixels, config: ScreenConfig) -> dict[str, Any]:
+    """The columns of a decoded picture, RGB uint8 [height, width, 3]."""
+    grey = luma(pixels)
+    sharpness = _sharpness(grey)
+    while max(grey.shape) > STATISTICS_SIDE:
+        grey = halve(grey)
+    phash = perceptual_hash(grey_thumbnail(grey))
+    columns = _exposure(grey)
+    degenerate = is_degenerate(np.array([phash], np.uint64), np.array([columns["contrast"]]), config)
+    return {
+        "phash": phash,
+        "phash_degenerate": bool(degenerate[0]),
+        "sharpness": sharpness,
+        **columns,
+        "colourfulness": _colourfulness(pixels),
+    }
+
+
+def _sharpness(grey: npt.NDArray[np.uint8]) -> float:
+    import cv2
+
+    _, deviation = cv2.meanStdDev(cv2.Laplacian(grey, cv2.CV_16S, ksize=3))
+    return float(deviation[0, 0] / LAPLACIAN_GAIN) ** 2
+
+
+@functools.cache
+def _levels() -> npt.NDArray[np.float64]:
+    return np.arange(256) / 255.0
+
+
+def _exposure(grey: npt.NDArray[np.uint8]) -> dict[str, float]:
+    import cv2
+
+    share = cv2.calcHist([grey], [0], None, [256], [0, 256]).ravel().astype(np.float64) / grey.size
+    levels = _levels()
+    mean = float(share @ levels)
+    used = share[share > 0]
+    return {
+        "brightness": mean,
+        "contrast": math.sqrt(float(share @ (levels - mean) ** 2)),
+        "entropy": abs(float(used @ np.log2(used))),
+        "dark_share": float(share[: DARK + 1].sum()),
+        "bright_share": float(share[BRIGHT:].sum()),
+    }
+
+
+def _colourfulness(pixels: Pixels) -> float:
+    import cv2
+
+    height, width = pixels.shape[:2]
+    long = max(height, width)
+    if long > COLOUR_SIDE:
+        size = max(1, width * COLOUR_SIDE // long), max(1, height * COLOUR_SIDE // long)
+        pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_NEAREST)
+    red, green, blue = cv2.split(pixels)
+    red_green = cv2.subtract(red, green, dtype=cv2.CV_16S)
+    # Twice the paper's yellow-blue, to stay with whole numbers.
+    yellow_blue = cv2.subtract(cv2.add(red, green, dtype=cv2.CV_16S), cv2.add(blue, blue, dtype=cv2.CV_16S))
+    (mean_rg,), (deviation_rg,) = (value.ravel() for value in cv2.meanStdDev(red_green))
+    (mean_yb,), (deviation_yb,) = (value.ravel() / 2 for value in cv2.meanStdDev(yellow_blue))
+    return float(math.hypot(deviation_rg, deviation_yb) + 0.3 * math.hypot(mean_rg, mean_yb))

@@ -1,0 +1,283 @@
+"""WebDataset tars, read by byte range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import IO, Literal
+
+from pydantic import Field, field_validator
+
+from curation.reasons import Reason
+from curation.records import Locator, Payload, record_id
+from curation.sources.base import Source, SourceError, Unit
+from curation.sources.containers import Containers
+from curation.sources.filesystem import (
+    Files,
+    TooManyBytesError,
+    failure,
+    read_ahead,
+    read_at,
+    with_retries,
+)
+from curation.sources.metadata import MAX_SIDECAR_BYTES, normalise, sidecar_values
+from curation.sources.names import IMAGE_EXTENSIONS, split_extension, webdataset_key
+from curation.sources.redact import describe
+from curation.sources.storage import StorageConfig
+from curation.sources.tar_index import Damage, Member, scan
+
+SIDECARS = frozenset(
+    ["json", "txt", "text", "caption", "transcript", "cls", "cls2", "index", "inx", "id", "url", "licence", "license"]
+)
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+
+MAX_GAP_BYTES = 256 << 10
+MAX_SPAN_BYTES = 16 << 20
+
+
+class WebDatasetConfig(StorageConfig):
+    """WebDataset tars: a folder (recursive), one tar, a glob, or a range like `shard-{000000..000099}.tar`."""
+
+    kind: Literal["webdataset"] = "webdataset"
+    extensions: tuple[str, ...] = Field(
+        IMAGE_EXTENSIONS,
+        description="member extensions that are inputs, any case",
+    )
+
+    @field_validator("extensions")
+    @classmethod
+    def _without_dots(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(item.lower().lstrip(".") for item in value)
+
+
+class WebDatasetSource(Source):
+    """Every image member of every tar is an input of its own; nothing is ever extracted or merged.
+
+    =================================== ==========================================================================
+    In the tar                          Outcome
+    =================================== ==========================================================================
+    `img.v2.jpg`, `img.v3.jpg`          two inputs; sidecars are matched by exact stem first, then by `img`
+    `set.v1/a.jpg`                      an input; dots in folders mean nothing
+    a.jpg b.jpg a.json b.json           two inputs, each with its metadata: members need not be adjacent
+    `0.jpg` and `0.png`                 two inputs that share the sidecars of `0`
+    a name twice                        two inputs, the second with member `name#2`; n-th sidecar to n-th image
+    the same name in several tars       inputs of their own (the id hashes tar and member)
+    link or device named `.jpg`         a row with reason unsafe_member
+    GNU sparse file named `.jpg`        a row with reason bad_container
+    `._a.jpg`, `__MACOSX/`              not inputs (macOS litter)
+    no extension, folders, other files  not inputs; `.json`, `.txt`, `.cls`, ... become metadata
+    `../../etc/a.jpg`, `/a.jpg`         an input; the name is only ever a name
+    names that are not UTF-8            an input; the name is escaped (`curation.sources.names`)
+    `.jpg` (empty key)                  an input
+    zero bytes long image               a row with reason empty
+    zero-byte tar, HTML named `.tar`    one row, member empty, reason bad_container
+    truncated tar                       the complete members, then one row, member empty, truncated_container
+    damage in the middle                the members before it, then one row, member empty, bad_container
+    no end-of-archive blocks            taken as whole, as GNU tar does
+    several tars concatenated           read through to the end
+    `.tar.gz`, `.tgz`, ...              one row, bad_container: decompress it, members have no byte address
+    no images at all                    no inputs
+    a tar that a range names, absent    one row, member empty, reason missing
+    =================================== ==========================================================================
+    """
+
+    config: WebDatasetConfig
+
+    def __init__(self, config: WebDatasetConfig) -> None:
+        super().__init__(config)
+        self.containers = Containers(config, TAR_SUFFIXES, "tar")
+
+    def units(self) -> list[Unit]:
+        """One unit per tar."""
+        return self.containers.units()
+
+    def ignored(self) -> dict[str, int]:
+        """Files beside the tars, by extension. Members are not counted here."""
+        return self.containers.ignored
+
+    def list_unit(self, unit: Unit) -> Iterator[Locator]:
+        """Scan the tar's headers, and read its sidecars on the way.
+
+        Raises:
+            SourceError: the storage failed, after retries.
+        """
+        uri = unit.entries[0][0]
+        try:
+            index = with_retries(lambda: self._scan(uri))
+        except Exception as error:
+            payload = failure(error)
+            if payload.reason is Reason.READ_ERROR and not isinstance(error, PermissionError):
+                raise SourceError(f"the tar {uri} could not be read: {describe(error)}") from error
+            index = _Index(damage=Damage(payload.reason or Reason.READ_ERROR, payload.detail or ""))
+        yield from index.locators(uri)
+
+    def read(self, locators: Sequence[Locator]) -> Iterator[Payload]:
+        """Byte ranges. Locally one open file per tar; remotely neighbouring ranges become one request."""
+        files = self.containers.files
+        if files.local:
+            return self._read_local(files, locators)
+        return self._read_remote(files, locators)
+
+    def _scan(self, uri: str) -> _Index:
+        files = self.containers.files
+        index = _Index()
+        with files.open(uri) as file:
+            for item in scan(file, files.size(uri)):
+                if isinstance(item, Damage):
+                    index.damage = item
+                    break
+                base = item.name.rpartition("/")[2]
+                if base.startswith("._") or "__MACOSX" in item.name.split("/"):
+                    continue
+                stem, extension = split_extension(item.name)
+                if extension in self.config.extensions:
+                    index.images.append(item)
+                elif extension in SIDECARS and item.problem is None:
+                    content = None
+                    if item.size <= MAX_SIDECAR_BYTES:
+                        file.seek(item.offset)
+                        content = file.read(item.size)
+                    index.add_sidecar(stem, extension, content)
+        return index
+
+    def _refused(self, locator: Locator) -> Payload | None:
+        """The payload of a locator that needs no reading."""
+        if locator.problem is not None:
+            return Payload(None, locator.problem, locator.problem_detail)
+        if locator.size == 0:
+            return Payload(None, Reason.EMPTY, "the member has zero bytes")
+        if (locator.size or 0) > self.config.max_bytes:
+            return failure(TooManyBytesError(f"{locator.size} bytes, the cap is {self.config.max_bytes}"))
+        return None
+
+    def _read_local(self, files: Files, locators: Sequence[Locator]) -> Iterator[Payload]:
+        opened: IO[bytes] | None = None
+        uri = None
+        try:
+            for locator in locators:
+                payload = self._refused(locator)
+                if payload is None:
+                    try:
+                        if opened is None or uri != locator.uri:
+                            if opened is not None:
+                                opened.close()
+                            opened, uri = None, locator.uri
+                            opened = files.open(uri)
+                        file = opened
+                        payload = _sized(locator, with_retries(lambda: read_at(file, *_range(locator))))  # noqa: B023
+                    except Exception as error:  # noqa: BLE001 - one row's reason
+                        payload = failure(error)
+                yield payload
+        finally:
+            if opened is not None:
+                opened.close()
+
+    def _read_remote(self, files: Files, locators: Sequence[Locator]) -> Iterator[Payload]:
+        spans = self._spans(locators)
+        jobs = ((stop - start, partial(self._read_span, files, run, start, stop)) for run, start, stop in spans)
+        for payloads in read_ahead(jobs):
+            yield from payloads
+
+    def _spans(self, locators: Sequence[Locator]) -> Iterator[tuple[list[Locator], int, int]]:
+        """Runs of locators with the byte range that covers them; (0, 0) when none of them needs a read."""
+        run: list[Locator] = []
+        uri, start, stop = None, 0, 0
+        for locator in locators:
+            if self._refused(locator) is None:
+                offset, size = _range(locator)
+                joins = uri == locator.uri and stop <= offset <= stop + MAX_GAP_BYTES
+                if uri is not None and not (joins and offset + size - start <= MAX_SPAN_BYTES):
+                    yield run, start, stop
+                    run, uri = [], None
+                if uri is None:
+                    uri, start = locator.uri, offset
+                stop = offset + size
+            run.append(locator)
+        if run:
+            yield run, start, stop
+
+    def _read_span(self, files: Files, run: Sequence[Locator], start: int, stop: int) -> list[Payload]:
+        data, failed = b"", None
+        uri = next((item.uri for item in run if self._refused(item) is None), None)
+        if uri is not None:
+            try:
+                data = files.read_range(uri, start, stop - start)
+            except Exception as error:  # noqa: BLE001 - the reason of the rows of this range
+                failed = failure(error)
+        payloads = []
+        for locator in run:
+            payload = self._refused(locator) or failed
+            if payload is None:
+                offset, size = _range(locator)
+                payload = _sized(locator, data[offset - start : offset - start + size])
+            payloads.append(payload)
+        return payloads
+
+
+def _range(locator: Locator) -> tuple[int, int]:
+    return locator.offset or 0, locator.size or 0
+
+
+def _sized(locator: Locator, data: bytes) -> Payload:
+    if len(data) == locator.size:
+        return Payload(data)
+    return Payload(None, Reason.READ_ERROR, "the tar is shorter than when it was listed")
+
+
+@dataclass(slots=True)
+class _Index:
+    """What a scan found: images in order; sidecars by exact stem, extension and occurrence."""
+
+    images: list[Member] = field(default_factory=list)
+    sidecars: dict[str, dict[str, list[bytes | None]]] = field(default_factory=dict)
+    damage: Damage | None = None
+
+    def add_sidecar(self, stem: str, extension: str, content: bytes | None) -> None:
+        self.sidecars.setdefault(stem, {}).setdefault(extension, []).append(content)
+
+    def locators(self, uri: str) -> Iterator[Locator]:
+        stems = {split_extension(image.name)[0] for image in self.images}
+        by_key: dict[str, list[str]] = {}
+        for stem in sorted(self.sidecars):
+            by_key.setdefault(webdataset_key(stem), []).append(stem)
+        used: set[str] = set()
+        occurrences: dict[str, int] = {}
+        for image in self.images:
+            number = occurrences[image.name] = occurrences.get(image.name, 0) + 1
+            member = image.name if number == 1 else f"{image.name}#{number}"
+            while member in used:
+                member += "#2"
+            used.add(member)
+            usable = image.problem is None
+            yield Locator(
+                record_id(uri, member),
+                uri,
+                member,
+                offset=image.offset if usable else None,
+                size=image.size if usable else None,
+                metadata=normalise(sidecar_values(self._belonging(image.name, number, stems, by_key))),
+                problem=image.reason,
+                problem_detail=image.problem,
+            )
+        if self.damage is not None:
+            yield Locator(record_id(uri, ""), uri, problem=self.damage.reason, problem_detail=self.damage.detail)
+
+    def _belonging(
+        self, name: str, number: int, stems: set[str], by_key: dict[str, list[str]]
+    ) -> dict[str, bytes | None]:
+        """Sidecars of an image: those of its exact stem; for an undotted one also dotted fields (`img.seg.json`);
+        for a dotted one without its own, those of its WebDataset key if no image has just that name."""
+        stem = split_extension(name)[0]
+        key = webdataset_key(name)
+        chosen = [stem] if stem in self.sidecars else []
+        if stem == key:
+            chosen += [other for other in by_key.get(key, ()) if other != stem and other not in stems]
+        elif not chosen and key in self.sidecars and key not in stems:
+            chosen = [key]
+        files: dict[str, bytes | None] = {}
+        for owner in chosen:
+            prefix = owner[len(key) + 1 :] + "." if owner not in (stem, key) else ""
+            for extension, contents in self.sidecars[owner].items():
+                files[prefix + extension] = contents[min(number, len(contents)) - 1]
+        return files

@@ -1,0 +1,1 @@
+"""What runs, in what order, on which resources: the `populace` command and the Ray graphs behind it."""

@@ -1,0 +1,220 @@
+"""The `populace` command.
+
+Results go to stdout, progress and messages to stderr. Exit codes: 0 done; 1 the run failed; 2 the command, the configuration
+or the set-up is wrong (nothing was started); 3 not there yet (a funnel of an unfinished run); 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline.storage import Storage
+
+USAGE, FAILED, UNFINISHED, INTERRUPTED = 2, 1, 3, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the console script; returns the exit code."""
+    parser = build_parser()
+    # argparse takes no positional after a flag; overrides may stand anywhere.
+    options, rest = parser.parse_known_args(arguments)
+    strays = [item for item in rest if item.startswith("-") or "=" not in item or not hasattr(options, "overrides")]
+    if strays:
+        parser.error(f"unrecognized arguments: {' '.join(strays)}")
+    if rest:
+        options.overrides = [*options.overrides, *rest]
+    try:
+        code: int = options.run(options)
+        return code
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues where it stopped", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (head, less): not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="populace", description="Curates pools of images into balanced corpora of human images."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    curate = commands.add_parser(
+        "curate",
+        help="pool of images -> ledger and shards; run again to continue or to decide anew",
+        description="Example: populace curate configs/embedded.yaml source.kind=folder source.path=DIR output=RUN",
+    )
+    _config_arguments(curate)
+    curate.add_argument(
+        "--new", action="store_true", help="set an existing run in the output aside (RUN.old-1) and start afresh"
+    )
+    curate.add_argument("--retry", action="store_true", help="try rows again that failed to read, download or score")
+    curate.add_argument("--json", action="store_true", help="print the funnel as JSON on stdout")
+    curate.add_argument("--quiet", action="store_true", help="no progress")
+    curate.set_defaults(run=_curate)
+
+    funnel = commands.add_parser("funnel", help="how many inputs were kept, and dropped for which reason")
+    funnel.add_argument("run_directory", metavar="RUN")
+    funnel.add_argument("--json", action="store_true", help='{"inputs": n, "kept": k, "dropped": {"reason": n}}')
+    funnel.set_defaults(run=_funnel)
+
+    config = commands.add_parser("config", help="look at configurations")
+    actions = config.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("schema", help="print the JSON schema of the configuration file").set_defaults(run=_schema)
+    show = actions.add_parser("show", help="print the resolved configuration, with every default")
+    _config_arguments(show)
+    show.add_argument("--json", action="store_true", help="as JSON")
+    show.set_defaults(run=_show)
+
+    doctor = commands.add_parser("doctor", help="check this installation: packages, weights, GPU, disk, shared memory")
+    doctor.add_argument("config", nargs="?", metavar="CONFIG", help="also check what this configuration needs")
+    doctor.add_argument("overrides", nargs="*", metavar="key.path=value")
+    doctor.add_argument("--json", action="store_true", help="as JSON")
+    doctor.set_defaults(run=_doctor)
+
+    demo = commands.add_parser("demo", help="build a pool with known truth, curate it offline, check the result")
+    demo.add_argument("--output", default="demo", help="folder for the pool and the run (default: %(default)s)")
+    demo.add_argument("--inputs", type=int, default=2000, help="about how many inputs (default: %(default)s)")
+    demo.add_argument("--seed", type=int, default=0)
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _config_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", help="YAML file, e.g. configs/embedded.yaml")
+    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that replace the file's")
+
+
+def _guarded(console: Console, action: Callable[[], int]) -> int:
+    """Turn errors that a user can mend into one message and a useful exit code."""
+    from curation.scorers.base import MissingWeightsError
+    from curation.sources.base import SourceError
+    from pipeline.config import ConfigError
+    from pipeline.rundir import RunConflictError
+
+    try:
+        return action()
+    except (ConfigError, SourceError, MissingWeightsError, RunConflictError) as error:
+        console.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        return USAGE
+
+
+def _curate(options: argparse.Namespace) -> int:
+    console = Console(stderr=True)
+
+    def action() -> int:
+        from pipeline.config import load_config
+        from pipeline.curate import curate
+        from pipeline.ledger import funnel
+        from pipeline.progress import RunProgress
+        from pipeline.report import print_outcome
+
+        config = load_config(options.config, options.overrides)
+        result = curate(config, RunProgress(console, options.quiet), new=options.new, retry=options.retry)
+        counts = funnel(Storage(result.output))
+        if options.json:
+            print(json.dumps(counts))
+        else:
+            print_outcome(Console(), result.output, counts, result.shards)
+        return 0
+
+    return _guarded(console, lambda: _logged(console, action))
+
+
+def _logged(console: Console, action: Callable[[], int]) -> int:
+    """Errors of the run itself: a short message here, the traceback in the log."""
+    import ray
+
+    try:
+        return action()
+    except ray.exceptions.RayError as error:
+        logging.getLogger("populace").exception("the run failed")
+        cause = getattr(error, "cause", None) or error.__cause__ or error
+        text = str(cause).strip().splitlines()
+        console.print(
+            f"error: the run failed: {text[-1] if text else type(error).__name__}",
+            style="red",
+            markup=False,
+            soft_wrap=True,
+        )
+        console.print("The same command continues where it stopped. Details are in the run's logs/.", markup=False)
+        return FAILED
+
+
+def _funnel(options: argparse.Namespace) -> int:
+    from pipeline.ledger import funnel
+    from pipeline.report import funnel_table
+    from pipeline.rundir import RUN_FILE
+
+    storage = Storage(options.run_directory)
+    if not storage.exists(RUN_FILE):
+        print(f"error: {options.run_directory} is not a run directory: it has no {RUN_FILE}", file=sys.stderr)
+        return USAGE
+    try:
+        counts = funnel(storage)
+    except FileNotFoundError:
+        print(
+            f"error: {options.run_directory} has no finished ledger yet: run `populace curate` with its configuration to finish it",
+            file=sys.stderr,
+        )
+        return UNFINISHED
+    if options.json:
+        print(json.dumps(counts))
+    else:
+        Console().print(funnel_table(counts))
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    from pipeline.config import PopulaceConfig
+
+    print(json.dumps(PopulaceConfig.model_json_schema(), indent=2))
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    def action() -> int:
+        from pipeline.config import load_config, resolved_yaml
+
+        config = load_config(options.config, options.overrides)
+        print(json.dumps(config.model_dump(mode="json"), indent=2) if options.json else resolved_yaml(config), end="")
+        return 0
+
+    return _guarded(Console(stderr=True), action)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    def action() -> int:
+        from pipeline.doctor import diagnose, print_findings
+
+        findings = diagnose(options.config, options.overrides)
+        print_findings(findings, options.json)
+        return 0 if all(finding.ok for finding in findings) else FAILED
+
+    return _guarded(Console(stderr=True), action)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    console = Console(stderr=True)
+
+    def action() -> int:
+        from pipeline.demo.run import run_demo
+
+        return run_demo(Path(options.output), options.inputs, options.seed, console)
+
+    return _guarded(console, lambda: _logged(console, action))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,284 @@
+"""Curate: list, annotate, select, export. Every step finds out what is already there and does the rest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import ray
+
+from curation.config import fingerprint
+from curation.dataset_card import ModelFact
+from curation.policy import Policy
+from curation.scorers.config import build_scorers
+from curation.scorers.header import HeaderScorer
+from curation.scorers.screen import ScreenScorer
+from curation.sources import open_source
+from curation.sources.base import Source, Unit
+from pipeline.annotate import AnnotateSpec, FindDone, PoolSizes, annotate, chunks_with_parts
+from pipeline.config import ConfigError, PopulaceConfig
+from pipeline.export import MANIFEST, SHARDS, ExportFacts, export, manifest_record
+from pipeline.fetch import Reader
+from pipeline.ledger import STAGING, LedgerPart, LedgerWriter, complete_record, ledger_record, publish_ledger
+from pipeline.lineage import code_version, lineage, write_lineage
+from pipeline.plan import Plan, list_unit, load_plan, make_plan
+from pipeline.progress import RunProgress
+from pipeline.resources import ray_cluster
+from pipeline.rundir import RunConflictError, RunDirectory
+from pipeline.select import ReadCandidates, Selection, select
+from pipeline.stages import StageSet, assemble
+from pipeline.storage import Storage
+from pipeline.tasks import run_tasks, slices
+
+log = logging.getLogger(__name__)
+
+DIRTY = "work/dirty"
+SOURCE_RECORD = "work/plan/source.json"
+RETRYABLE = frozenset({"missing", "read_error", "download_failed", "http_error", "scorer_failed", "worker_crashed"})
+"""Reasons that another try may change."""
+
+
+@dataclass(frozen=True)
+class CurateResult:
+    """What a finished run is."""
+
+    output: str
+    inputs: int
+    kept: int
+    dropped: dict[str, int]
+    shards: int
+    annotated: int
+    """Rows of chunks that were measured in this call."""
+
+
+def curate(config: PopulaceConfig, progress: RunProgress, new: bool = False, retry: bool = False) -> CurateResult:
+    """Bring a run directory to the state that the configuration asks for.
+
+    Args:
+        new: set an existing run aside first.
+        retry: measure rows again that failed for a reason which another try may change (`RETRYABLE`).
+
+    Raises:
+        ConfigError, SourceError, MissingWeightsError, RunConflictError: before any work starts.
+    """
+    # Everything that can be wrong with the set-up is found out before the cluster starts.
+    stages = build_stages(config)
+    policy = Policy(config.policy, stages.names)
+    idle = policy.unmeasured_rules(stages.names)
+    if idle:
+        raise ConfigError(
+            f"policy.{idle[0].value} is set, and no configured scorer measures what it looks at; configured: "
+            f"{', '.join(stages.names)}. Configure the scorer, or set the rule to null."
+        )
+    source = open_source(config.source)
+    units = source.units()
+    run = RunDirectory(config.output, config.identity(), new)
+    try:
+        _check_source(run.storage, source, units)
+        with ray_cluster(config.ray, run.log_folder):
+            return _Curate(config, run, stages, policy, source, units, progress, retry)()
+    finally:
+        run.close()
+
+
+def build_stages(config: PopulaceConfig) -> StageSet:
+    """The stages that a configuration asks for, with weights found and hashed.
+
+    Raises:
+        MissingWeightsError: a scorer's weights or package are absent.
+        ConfigError: a scorer needs a column that no other gives.
+    """
+    header, screen = HeaderScorer(config.decode), ScreenScorer(config.scorers.screen, config.decode)
+    try:
+        return assemble(build_scorers(config.scorers), header, screen, fingerprint(config.decode))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+@dataclass
+class _Curate:
+    config: PopulaceConfig
+    run: RunDirectory
+    stages: StageSet
+    policy: Policy
+    source: Source
+    units: list[Unit]
+    progress: RunProgress
+    retry: bool
+
+    @property
+    def storage(self) -> Storage:
+        return self.run.storage
+
+    def __call__(self) -> CurateResult:
+        plan = self._plan()
+        spec = AnnotateSpec(
+            self.storage,
+            plan,
+            Reader(self.storage, self.source),
+            self.stages,
+            self.policy,
+            self.config.decode,
+            RETRYABLE if self.retry else frozenset(),
+        )
+        annotated = self._annotate(spec)
+        record = self._ledger(plan)
+        manifest = self._export(plan, record, spec.reader)
+        manifest_bytes = self.storage.read_bytes(f"{SHARDS}/{MANIFEST}")
+        write_lineage(
+            self.storage,
+            lineage(self.config, plan, self.stages, record, hashlib.sha256(manifest_bytes).hexdigest()),
+        )
+        return CurateResult(
+            self.storage.root, record["rows"], record["kept"], record["dropped"], len(manifest["shards"]), annotated
+        )
+
+    def _plan(self) -> Plan:
+        plan = load_plan(self.storage)
+        if plan is not None:
+            return plan
+        config, storage, source = self.config, self.storage, self.source
+        entries = sum(len(unit.entries) for unit in self.units)
+        with self.progress.stage("list", entries, "files") as progress:
+
+            def run_units(items: list[tuple[int, Unit]]) -> Iterator[tuple[int, list[int]]]:
+                job = _ListUnit(storage, source, config.chunk_rows)
+                for position, rows in run_tasks(job, items):
+                    progress.advance(len(items[position][1].entries))
+                    yield items[position][0], rows
+
+            return make_plan(storage, source, self.units, config.chunk_rows, run_units)
+
+    def _annotate(self, spec: AnnotateSpec) -> int:
+        plan, storage = spec.plan, self.storage
+        parts = chunks_with_parts(spec)
+        done = [item for _, found in run_tasks(FindDone(spec), slices(parts, 256)) for item in found]
+        pending = sorted(set(range(len(plan))) - {item.chunk for item in done})
+        rows_done, alive = sum(item.rows for item in done), sum(item.alive for item in done)
+        if pending:
+            # From here to the new ledger, the old one does not speak for the scores.
+            storage.write_bytes(DIRTY, b"")
+        if parts and pending and rows_done:
+            self.progress.message(f"{rows_done:,} of {plan.inputs:,} inputs have all their scores already")
+        cpus = ray.cluster_resources()
+        pools = PoolSizes(cpus.get("CPU", 1), cpus.get("GPU", 0), self.config.ray.max_workers)
+        with self.progress.stage("annotate", plan.inputs, "images", rows_done) as progress:
+            for summary in annotate(spec, pending, pools):
+                rows_done += summary.rows
+                alive += summary.alive
+                progress.advance(summary.rows, f"{alive / max(rows_done, 1):.1%} pass")
+        return int(plan.rows[pending].sum()) if pending else 0
+
+    def _ledger(self, plan: Plan) -> dict[str, Any]:
+        storage, config = self.storage, self.config
+        decision = fingerprint(
+            plan.source_fingerprint, config.identity(), self.stages.fingerprints, config.policy, config.select
+        )
+        record = ledger_record(storage)
+        if record is not None and record["decision"] == decision and not storage.exists(DIRTY):
+            return record
+        storage.remove(STAGING)
+        groups = list(range(len(plan.groups)))
+        with self.progress.stage("select", 2 * plan.inputs, "rows") as progress:
+            reader = ReadCandidates(storage, plan, self.stages, self.policy, config.select.quality)
+            tables: list[pa.Table] = []
+            for group, table in run_tasks(reader, groups):
+                tables.append(table)
+                progress.advance(self._group_rows(plan, group))
+            selection = select(pa.concat_tables(tables), config.select) if tables else Selection.none()
+            writer = LedgerWriter(storage, plan, self.stages, self.policy)
+            items = [(group, self._drops(plan, selection, group)) for group in groups]
+            parts: dict[int, LedgerPart] = {}
+            for group, part in run_tasks(writer, items):
+                parts[group] = part
+                progress.advance(part.rows)
+            record = complete_record([parts[group] for group in groups], decision)
+            # Shards of another selection must not stand beside the new ledger as if they belonged to it.
+            if manifest_record(storage).get("ledger_sha256") != record["sha256"]:
+                storage.remove(SHARDS)
+            publish_ledger(storage, record)
+        storage.remove(DIRTY)
+        return record
+
+    def _group_rows(self, plan: Plan, group: int) -> int:
+        start, stop = plan.groups[group]
+        return int(plan.rows[start:stop].sum())
+
+    def _drops(self, plan: Plan, selection: Selection, group: int) -> Any:
+        return selection.part(int(plan.first_row[plan.groups[group][0]]), self._group_rows(plan, group))
+
+    def _export(self, plan: Plan, record: dict[str, Any], reader: Reader) -> dict[str, Any]:
+        config = self.config
+        facts = ExportFacts(
+            ledger=record,
+            config_hash=config.result_hash(),
+            code_version=code_version(),
+            source_kind=config.source.kind,
+            source_fingerprint=plan.source_fingerprint,
+            thresholds={
+                "policy": config.policy.model_dump(mode="json"),
+                "select": config.select.model_dump(mode="json"),
+            },
+            models=[
+                ModelFact(stage.name, item.name, item.sha256, item.bytes)
+                for stage in self.stages
+                for item in stage.weights
+            ],
+            limits=known_limits(config),
+        )
+        return export(self.storage, config.export, facts, reader, self.progress)
+
+
+def known_limits(config: PopulaceConfig) -> list[str]:
+    """What a user of the corpus must know of how it was made."""
+    limits = [
+        "Near duplicates are found by a 64-bit DCT hash: mirrored, rotated and strongly cropped copies are not.",
+        "Scores are estimates of models; thresholds were set by the configuration and are only as good as their "
+        "calibration on this pool.",
+    ]
+    person = config.scorers.person
+    if person is None:
+        limits.append("No person detector was run: pictures without people were not dropped.")
+    elif person.kind != "yolo":
+        limits.append(
+            f"Persons were found by their faces ({person.kind}): people seen from behind or with a hidden face were dropped as "
+            "no_person, and the size of a person is an estimate from the face (column person_box_source)."
+        )
+    if config.scorers.nsfw is None:
+        limits.append("No detector of unsafe content was run.")
+    if config.policy.licence is None:
+        limits.append("Licences were recorded as the source states them and not used to select.")
+    return limits
+
+
+@dataclass(frozen=True)
+class _ListUnit:
+    storage: Storage
+    source: Source
+    chunk_rows: int
+
+    def __call__(self, item: tuple[int, Unit]) -> list[int]:
+        ordinal, unit = item
+        return list_unit(self.storage, self.source, ordinal, unit, self.chunk_rows)
+
+
+def _check_source(storage: Storage, source: Source, units: list[Unit]) -> None:
+    """A run describes one fixed listing. Found changed, it is refused once anything was scored."""
+    current = {"fingerprint": source.fingerprint(units), "files": sum(len(unit.entries) for unit in units)}
+    if storage.exists(SOURCE_RECORD):
+        before = json.loads(storage.read_bytes(SOURCE_RECORD))
+        if before == current:
+            return
+        if load_plan(storage) is not None:
+            raise RunConflictError(
+                f"the source has changed since {storage.root} was begun: {before['files']:,} files then, "
+                f"{current['files']:,} now, or other sizes. A run is the account of one fixed set of inputs. "
+                "Use another output, or --new to set the old run aside."
+            )
+        storage.remove("work/plan")
+    storage.write_bytes(SOURCE_RECORD, json.dumps(current, sort_keys=True).encode())

@@ -1,0 +1,282 @@
+"""Export: the kept rows of a ledger -> WebDataset shards, index, manifest, dataset card.
+
+The original bytes are copied from the source and compared with the SHA-256 that the ledger has; nothing is encoded again.
+Shards are written beside the old ones, each whole or not at all, and take their place together when all are there: a
+killed export leaves `shards.incomplete/`, from which the next one continues.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from curation.config import Config, fingerprint
+from curation.dataset_card import CardFacts, ModelFact, dataset_card
+from curation.manifest import INDEX_FOLDER, MANIFEST_NAME, ManifestShard, build_manifest, manifest_bytes, manifest_shard
+from curation.records import Locator
+from curation.shards import EXTENSIONS, Sample, index_bytes, plan_shards, shard_name, write_shard
+from pipeline.fetch import Reader
+from pipeline.ledger import ledger_parts
+from pipeline.progress import RunProgress
+from pipeline.storage import Storage
+from pipeline.tasks import run_tasks
+
+SHARDS = "shards"
+STAGING = "shards.incomplete"
+MANIFEST = MANIFEST_NAME
+CARD_NAMES = ("DATASET_CARD.md", "README.md")
+"""README.md is the name under which Hugging Face reads the card."""
+
+SIDECAR_ALLOWANCE = 1024
+"""Bytes per sample that shard planning sets aside for the JSON sidecar."""
+SHORT_SIDES = (256, 384, 512, 768, 1024, 2048)
+
+
+class ExportConfig(Config):
+    """How the corpus is written."""
+
+    shard_bytes: int = Field(1_000_000_000, ge=1, description="largest tar, bytes; one larger sample has its own")
+    shard_samples: int = Field(10_000, ge=1, description="most samples in a tar")
+    sidecar: tuple[str, ...] = Field(
+        ("width", "height", "person_count", "person_box", "person_short_side", "head_yaw", "head_pitch", "head_roll",
+         "aesthetic", "realism", "text_share"),
+        description="ledger columns that go into each sample's JSON, where the run has them",
+    )  # fmt: skip
+    title: str = Field("Human images", description="name of the dataset on its card")
+    contact: str | None = Field(None, description="where to ask for removal; printed on the card")
+
+
+class SourceChangedError(RuntimeError):
+    """The bytes of a kept row are not those that were scored."""
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """The samples of one shard: kept rows of ledger parts, as (part name, positions among the part's rows)."""
+
+    number: int
+    pieces: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def manifest_record(storage: Storage) -> dict[str, Any]:
+    """The manifest of the finished shards, or an empty one."""
+    name = f"{SHARDS}/{MANIFEST}"
+    return json.loads(storage.read_bytes(name)) if storage.exists(name) else {}
+
+
+def plan_export(storage: Storage, config: ExportConfig) -> list[ShardPlan]:
+    """Which kept rows go into which shard: by format, since readers want one per shard, then in source order."""
+    parts, rows, sizes, formats = [], [], [], []
+    names = ledger_parts(storage)
+    for number, name in enumerate(names):
+        with storage.open_read(name) as file:
+            table = pq.ParquetFile(file).read(columns=["verdict", "bytes", "format"])
+        kept = np.flatnonzero(pc.equal(table.column("verdict"), "kept").to_numpy(zero_copy_only=False))
+        picked = table.take(pa.array(kept))
+        parts.append(np.full(len(kept), number))
+        rows.append(kept)
+        sizes.append(picked.column("bytes").to_numpy(zero_copy_only=False))
+        formats += [EXTENSIONS[name] for name in picked.column("format").to_pylist()]
+    if not formats:
+        return []
+    part, row, size = np.concatenate(parts), np.concatenate(rows), np.concatenate(sizes).astype(np.int64)
+    group = np.unique(np.array(formats), return_inverse=True)[1]
+    order = np.argsort(group, kind="stable")
+    members = np.stack([size[order], np.full(len(order), SIDECAR_ALLOWANCE)], axis=1)
+    bounds = plan_shards(members, config.shard_bytes, config.shard_samples, group[order]).tolist()
+    plans = []
+    for number, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        picked = order[start:stop]
+        pieces = [
+            (names[index], tuple(row[picked[part[picked] == index]].tolist())) for index in np.unique(part[picked])
+        ]
+        plans.append(ShardPlan(number, tuple(pieces)))
+    return plans
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """Writes one shard; runs in workers."""
+
+    storage: Storage
+    reader: Reader
+    sidecar: tuple[str, ...]
+    stamp: str
+
+    def __call__(self, plan: ShardPlan) -> ManifestShard:
+        """Write the tar and its index, unless an earlier run of the same export did."""
+        shard = shard_name(plan.number)
+        record = f"{STAGING}/.done-{shard}.json"
+        if self.storage.exists(record):
+            return ManifestShard(**json.loads(self.storage.read_bytes(record)))
+        with self.storage.open_write(f"{STAGING}/{shard}.tar") as file:
+            expected: list[str] = []
+            result = write_shard(file, self._samples(plan, expected), shard)
+            for row, digest in zip(result.index.select(["id", "sha256"]).to_pylist(), expected, strict=True):
+                if row["sha256"] != digest:
+                    raise SourceChangedError(_changed(row["id"], "has other bytes"))
+        index = index_bytes(result.index)
+        self.storage.write_bytes(f"{STAGING}/{INDEX_FOLDER}/{shard}.parquet", index)
+        entry = manifest_shard(result, index)
+        # The record is written last: it says that tar and index are whole.
+        self.storage.write_bytes(record, json.dumps(asdict(entry)).encode())
+        return entry
+
+    def _samples(self, plan: ShardPlan, expected: list[str]) -> Iterator[Sample]:
+        for name, rows in plan.pieces:
+            with self.storage.open_read(name) as file:
+                parquet = pq.ParquetFile(file)
+                present = set(parquet.schema_arrow.names)
+                wanted = [
+                    "id", "uri", "member", "offset", "size", "metadata", "chunk", "chunk_row", "sha256", "format",
+                    *(column for column in self.sidecar if column in present),
+                ]  # fmt: skip
+                table = parquet.read(columns=list(dict.fromkeys(wanted))).take(pa.array(rows))
+            entries = table.to_pylist()
+            start = 0
+            while start < len(entries):
+                stop = start
+                while stop < len(entries) and entries[stop]["chunk"] == entries[start]["chunk"]:
+                    stop += 1
+                expected += [row["sha256"] for row in entries[start:stop]]
+                yield from self._chunk_samples(entries[start:stop])
+                start = stop
+
+    def _chunk_samples(self, entries: Sequence[dict[str, Any]]) -> Iterator[Sample]:
+        locators = [
+            Locator(row["id"], row["uri"], row["member"], row["offset"], row["size"], row["metadata"])
+            for row in entries
+        ]
+        payloads = self.reader.read(entries[0]["chunk"], [row["chunk_row"] for row in entries], locators)
+        for row, payload in zip(entries, payloads, strict=True):
+            if payload.data is None:
+                where = f"{row['uri']} {row['member']}".strip()
+                raise SourceChangedError(_changed(where, f"cannot be read any more ({payload.reason})"))
+            yield Sample(row["id"], row["id"], EXTENSIONS[row["format"]], payload.data, self._sidecar(row))
+
+    def _sidecar(self, row: dict[str, Any]) -> dict[str, Any]:
+        known = json.loads(row["metadata"]) if row["metadata"] else {}
+        return {
+            "id": row["id"],
+            "uri": row["uri"],
+            "member": row["member"],
+            "sha256": row["sha256"],
+            "metadata": known,
+            "scores": {column: row[column] for column in self.sidecar if column in row},
+        }
+
+
+def _changed(where: str, what: str) -> str:
+    return (
+        f"{where} was kept when it was scored, and now {what}: the source changed under the run. "
+        "Restore it, or run again with --new."
+    )
+
+
+def export(
+    storage: Storage,
+    config: ExportConfig,
+    facts: ExportFacts,
+    reader: Reader,
+    progress: RunProgress,
+) -> dict[str, Any]:
+    """Write the shards of the finished ledger, or find that they are there. Returns the manifest."""
+    stamp = fingerprint(config, facts.ledger["sha256"], facts.config_hash, facts.code_version)
+    present = manifest_record(storage)
+    if present and present.get("export_stamp") == stamp:
+        return present
+    stamp_file = f"{STAGING}/.stamp"
+    if not storage.exists(stamp_file) or storage.read_bytes(stamp_file).decode() != stamp:
+        storage.remove(STAGING)
+        storage.write_bytes(stamp_file, stamp.encode())
+    plans = plan_export(storage, config)
+    task = ShardTask(storage, reader, config.sidecar, stamp)
+    entries: list[ManifestShard] = []
+    with progress.stage("export", facts.ledger["kept"], "images") as stage:
+        for _, entry in run_tasks(task, plans):
+            entries.append(entry)
+            stage.advance(entry.samples)
+        manifest = build_manifest(
+            entries,
+            config_hash=facts.config_hash,
+            code_version=facts.code_version,
+            source_fingerprint=facts.source_fingerprint,
+        )
+        manifest |= {"ledger_sha256": facts.ledger["sha256"], "export_stamp": stamp}
+        card = _card(storage, config, facts, manifest)
+        for name in CARD_NAMES:
+            storage.write_bytes(f"{STAGING}/{name}", card.encode())
+        for plan in plans:
+            storage.remove(f"{STAGING}/.done-{shard_name(plan.number)}.json")
+        storage.remove(stamp_file)
+        storage.write_bytes(f"{STAGING}/{MANIFEST}", manifest_bytes(manifest))
+        storage.publish_folder(STAGING, SHARDS, last=MANIFEST)
+    return manifest
+
+
+@dataclass(frozen=True)
+class ExportFacts:
+    """What manifest and card say beside the shards.
+
+    Attributes:
+        ledger: `_complete.json` of the ledger.
+        thresholds: the policy and selection in force, as plain mappings.
+        models: weights of the scorers.
+        limits: sentences on known limits.
+    """
+
+    ledger: Mapping[str, Any]
+    config_hash: str
+    code_version: str
+    source_kind: str
+    source_fingerprint: str
+    thresholds: Mapping[str, Any]
+    models: Sequence[ModelFact]
+    limits: Sequence[str]
+
+
+def _card(storage: Storage, config: ExportConfig, facts: ExportFacts, manifest: Mapping[str, Any]) -> str:
+    licences: Counter[str | None] = Counter()
+    sides: Counter[str] = Counter()
+    labels = [
+        f"below {SHORT_SIDES[0]}",
+        *(f"{low}-{high - 1}" for low, high in zip(SHORT_SIDES, SHORT_SIDES[1:], strict=False)),
+    ]
+    labels.append(f"{SHORT_SIDES[-1]} and more")
+    for name in ledger_parts(storage):
+        with storage.open_read(name) as file:
+            table = pq.ParquetFile(file).read(columns=["verdict", "licence", "short_side"])
+        table = table.filter(pc.equal(table.column("verdict"), "kept"))
+        licences.update(table.column("licence").to_pylist())
+        bins = np.digitize(table.column("short_side").to_numpy(zero_copy_only=False), SHORT_SIDES)
+        sides.update(labels[position] for position in bins.tolist())
+    return dataset_card(
+        CardFacts(
+            title=config.title,
+            source_kind=facts.source_kind,
+            source_fingerprint=facts.source_fingerprint,
+            config_hash=facts.config_hash,
+            code_version=facts.code_version,
+            inputs=facts.ledger["rows"],
+            kept=facts.ledger["kept"],
+            dropped=facts.ledger["dropped"],
+            shards=len(manifest["shards"]),
+            bytes=manifest["bytes"],
+            thresholds=facts.thresholds,
+            models=facts.models,
+            licences=dict(sorted(licences.items(), key=lambda item: (-item[1], item[0] or ""))),
+            extensions=manifest["extensions"],
+            short_sides={label: sides[label] for label in labels if sides[label]},
+            limits=facts.limits,
+            contact=config.contact,
+        )
+    )

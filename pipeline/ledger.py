@@ -1,0 +1,211 @@
+"""The ledger: one row for every input, kept or dropped, with all that was measured and why.
+
+    ledger/part-00000.parquet ...   in source order; the same run gives the same bytes
+    ledger/_complete.json           rows, counts per reason, SHA-256 per part; without it the ledger is not finished
+
+It is written whole beside the old one and then takes its place, so no reader sees two policies mixed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curation.policy import STAGES, Policy
+from curation.reasons import Reason
+from pipeline.plan import Plan
+from pipeline.scores import LOCATOR_COLUMNS, PROBLEM_COLUMNS, read_scores
+from pipeline.stages import StageSet
+from pipeline.storage import Storage
+
+LEDGER = "ledger"
+STAGING = "ledger.incomplete"
+COMPLETE = "_complete.json"
+
+VERDICT_COLUMNS: dict[str, pa.DataType] = {
+    "verdict": pa.string(),
+    "reason": pa.string(),
+    "stage": pa.string(),
+    "column": pa.string(),
+    "score": pa.float64(),
+    "threshold": pa.float64(),
+    "detail": pa.string(),
+    "duplicate_of": pa.string(),
+    "distance": pa.int16(),
+}
+"""verdict: kept | dropped. reason: the first that applied. stage, column, score, threshold: where, and the numbers at that
+time. detail: text of a problem. duplicate_of, distance: id of the kept row that this one repeats, and the Hamming distance."""
+
+PROMOTED = ("caption", "url", "licence")
+
+
+@dataclass(frozen=True)
+class Drops:
+    """What selection removed from a run of rows.
+
+    Attributes:
+        row: int64 [m], positions relative to the first row of the run, ascending.
+        reason: reason codes [m].
+        duplicate_of: ids [m], None where the reason is not a duplicate.
+        distance: int16 [m], -1 where it does not apply.
+    """
+
+    row: npt.NDArray[np.int64]
+    reason: Sequence[str]
+    duplicate_of: Sequence[str | None]
+    distance: npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True)
+class LedgerPart:
+    """What publishing one part reports."""
+
+    name: str
+    rows: int
+    kept: int
+    sha256: str
+    reasons: dict[str, int]
+
+
+@dataclass(frozen=True)
+class LedgerWriter:
+    """Writes parts of the ledger; runs in workers."""
+
+    storage: Storage
+    plan: Plan
+    stages: StageSet
+    policy: Policy
+
+    def __call__(self, item: tuple[int, Drops]) -> LedgerPart:
+        """Write the part of one group of chunks.
+
+        Args:
+            item: position in `plan.groups`, and what selection removed there.
+        """
+        group, drops = item
+        start, stop = self.plan.groups[group]
+        scores = pa.concat_tables(
+            [read_scores(self.storage, chunk, self.stages) for chunk in range(start, stop)]
+        ).combine_chunks()
+        table = self._rows(scores, drops, start, stop)
+        name = f"part-{group:05d}.parquet"
+        self.storage.write_table(f"{STAGING}/{name}", table, row_group_size=8192)
+        digest = hashlib.sha256(self.storage.read_bytes(f"{STAGING}/{name}")).hexdigest()
+        reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
+        return LedgerPart(name, len(table), len(table) - sum(reasons.values()), digest, dict(reasons))
+
+    def _rows(self, scores: pa.Table, drops: Drops, start: int, stop: int) -> pa.Table:
+        verdicts = self.policy.decide(scores)
+        stage = np.array([STAGES[at] if at < len(STAGES) else None for at in verdicts.stage], dtype=object)
+        reason, column = verdicts.reason, verdicts.column
+        duplicate_of = np.full(len(scores), None, dtype=object)
+        distance = np.full(len(scores), None, dtype=object)
+        for row, why, keeper, bits in zip(drops.row, drops.reason, drops.duplicate_of, drops.distance, strict=True):
+            assert reason[row] is None, "selection may only drop rows that passed the policy"
+            reason[row], stage[row], duplicate_of[row] = why, "select", keeper
+            distance[row] = int(bits) if bits >= 0 else None
+        broken = np.array([value is not None for value in scores.column("problem").to_pylist()]) & (column == None)  # noqa: E711
+        details = scores.column("problem_detail").to_pylist()
+        detail = [
+            text if bad and why is not None else None for text, bad, why in zip(details, broken, reason, strict=True)
+        ]
+        values: dict[str, Any] = {
+            "verdict": ["kept" if why is None else "dropped" for why in reason],
+            "reason": list(reason),
+            "stage": list(stage),
+            "column": list(column),
+            "score": pa.array(verdicts.score, mask=np.isnan(verdicts.score)),
+            "threshold": pa.array(verdicts.threshold, mask=np.isnan(verdicts.threshold)),
+            "detail": detail,
+            "duplicate_of": list(duplicate_of),
+            "distance": list(distance),
+        }
+        hidden = {"metadata", *PROBLEM_COLUMNS, *(f"scored_{name}" for name in self.stages.names)}
+        columns: dict[str, pa.Array | pa.ChunkedArray] = {
+            name: scores.column(name) for name in LOCATOR_COLUMNS if name not in hidden
+        }
+        columns |= _promote(scores.column("metadata").to_pylist(), known=scores.column_names)
+        columns["metadata"] = scores.column("metadata")
+        columns |= {
+            name: scores.column(name) for name in scores.column_names if name not in hidden and name not in columns
+        }
+        columns |= {name: pa.array(values[name], type_) for name, type_ in VERDICT_COLUMNS.items()}
+        chunks = np.repeat(np.arange(start, stop), self.plan.rows[start:stop])
+        columns["chunk"] = pa.array(chunks, pa.int64())
+        columns["chunk_row"] = pa.array(
+            np.concatenate([np.arange(count) for count in self.plan.rows[start:stop].tolist()] or [chunks]), pa.int64()
+        )
+        return pa.table(columns)
+
+
+def _promote(metadata: Sequence[str | None], known: Sequence[str]) -> dict[str, pa.Array]:
+    rows = [json.loads(text) if text else {} for text in metadata]
+    return {
+        name: pa.array([None if row.get(name) is None else str(row[name]) for row in rows], pa.string())
+        for name in PROMOTED
+        if name not in known
+    }
+
+
+def complete_record(parts: Sequence[LedgerPart], decision: str) -> dict[str, Any]:
+    """What `_complete.json` says of a ledger: rows, counts, and one SHA-256 over those of its parts."""
+    reasons: Counter[str] = Counter()
+    for part in parts:
+        reasons.update(part.reasons)
+    record: dict[str, Any] = {
+        "decision": decision,
+        "rows": sum(part.rows for part in parts),
+        "kept": sum(part.kept for part in parts),
+        "dropped": dict(sorted(reasons.items())),
+        "parts": [{"name": part.name, "rows": part.rows, "kept": part.kept, "sha256": part.sha256} for part in parts],
+    }
+    record["sha256"] = hashlib.sha256(json.dumps(record["parts"], sort_keys=True).encode()).hexdigest()
+    assert record["rows"] == record["kept"] + sum(reasons.values())
+    return record
+
+
+def publish_ledger(storage: Storage, record: dict[str, Any]) -> None:
+    """Mark the staged ledger as complete and put it in place of the old one."""
+    storage.write_bytes(f"{STAGING}/{COMPLETE}", json.dumps(record, indent=2, sort_keys=True).encode() + b"\n")
+    storage.publish_folder(STAGING, LEDGER, last=COMPLETE)
+
+
+def ledger_record(storage: Storage) -> dict[str, Any] | None:
+    """`_complete.json` of a finished ledger, or None."""
+    name = f"{LEDGER}/{COMPLETE}"
+    return json.loads(storage.read_bytes(name)) if storage.exists(name) else None
+
+
+def ledger_parts(storage: Storage) -> list[str]:
+    """Names of the ledger's parts, in order."""
+    return [f"{LEDGER}/{name}" for name in storage.list(LEDGER) if name.endswith(".parquet")]
+
+
+def funnel(storage: Storage) -> dict[str, Any]:
+    """Inputs, kept, and dropped per reason, counted from the rows of the ledger.
+
+    Raises:
+        FileNotFoundError: the run has no finished ledger.
+    """
+    if ledger_record(storage) is None:
+        raise FileNotFoundError(f"{storage.root}: no finished ledger")
+    inputs, reasons = 0, Counter[str]()
+    for name in ledger_parts(storage):
+        with storage.open_read(name) as file:
+            column = pq.ParquetFile(file).read(columns=["reason"]).column("reason")
+        inputs += len(column)
+        for item in column.value_counts().to_pylist():
+            if item["values"] is not None:
+                reasons[item["values"]] += item["counts"]
+    order = {reason.value: position for position, reason in enumerate(Reason)}
+    dropped: Mapping[str, int] = dict(sorted(reasons.items(), key=lambda item: order.get(item[0], len(order))))
+    return {"inputs": inputs, "kept": inputs - sum(dropped.values()), "dropped": dropped}

@@ -1,0 +1,166 @@
+"""The plan: which inputs there are, in which order, in which chunks. Made once per run, then fixed.
+
+Layout, in the run directory:
+
+    work/plan/units/unit-00000000.parquet   locators of one source unit; one row group per chunk
+    work/plan/chunks.parquet                the chunks of all units, in order; written last: it marks the plan as made
+
+A chunk never spans units, so its rows are neighbours in one container, and does not depend on the cluster's size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curation.records import LOCATOR_SCHEMA, Locator
+from curation.sources.base import Source, Unit
+from pipeline.scores import META_KEY
+from pipeline.storage import Storage
+
+CHUNKS = "work/plan/chunks.parquet"
+GROUP_ROWS = 32_768
+"""Largest number of rows in one part of the final ledger."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The chunks of a run.
+
+    Attributes:
+        unit: int64 [chunks], ordinal of the unit file that holds the chunk.
+        row_group: int64 [chunks], row group in that file.
+        rows: int64 [chunks].
+        source_fingerprint: identity of the listing.
+    """
+
+    storage: Storage
+    unit: npt.NDArray[np.int64]
+    row_group: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    source_fingerprint: str
+    ignored: dict[str, int]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs."""
+        return int(self.rows.sum())
+
+    @cached_property
+    def first_row(self) -> npt.NDArray[np.int64]:
+        """Global row number of each chunk's first row. int64 [chunks]."""
+        return np.concatenate([[0], np.cumsum(self.rows)[:-1]]).astype(np.int64) if len(self) else self.rows
+
+    @cached_property
+    def groups(self) -> list[tuple[int, int]]:
+        """Runs of chunks [start, stop) that become one part of the ledger: at most `GROUP_ROWS` rows, or one chunk."""
+        groups: list[tuple[int, int]] = []
+        start, rows = 0, 0
+        for chunk, count in enumerate(self.rows.tolist()):
+            if chunk > start and rows + count > GROUP_ROWS:
+                groups.append((start, chunk))
+                start, rows = chunk, 0
+            rows += count
+        if len(self) > start:
+            groups.append((start, len(self)))
+        return groups
+
+    def locators(self, chunk: int) -> pa.Table:
+        """The rows of a chunk (`LOCATOR_SCHEMA`)."""
+        with self.storage.open_read(unit_name(int(self.unit[chunk]))) as file:
+            return pq.ParquetFile(file).read_row_group(int(self.row_group[chunk]))
+
+
+def unit_name(unit: int) -> str:
+    """Name of a unit's locator file."""
+    return f"work/plan/units/unit-{unit:08d}.parquet"
+
+
+def to_locators(table: pa.Table) -> list[Locator]:
+    """Rows of a locator table as objects. Problems are not carried: such rows are never read."""
+    return [
+        Locator(row["id"], row["uri"], row["member"], row["offset"], row["size"], row["metadata"])
+        for row in table.select(["id", "uri", "member", "offset", "size", "metadata"]).to_pylist()
+    ]
+
+
+def list_unit(storage: Storage, source: Source, ordinal: int, unit: Unit, chunk_rows: int) -> list[int]:
+    """List one unit into its locator file, if that is not there yet. Returns the rows of each chunk."""
+    name = unit_name(ordinal)
+    if not storage.exists(name):
+        with storage.open_write(name) as file, pq.ParquetWriter(file, LOCATOR_SCHEMA, compression="zstd") as writer:
+            for table in _chunks(source.list_unit(unit), chunk_rows):
+                writer.write_table(table, row_group_size=len(table))
+    with storage.open_read(name) as file:
+        metadata = pq.ParquetFile(file).metadata
+        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+
+def _chunks(locators: Iterable[Locator], chunk_rows: int) -> Iterator[pa.Table]:
+    iterator = iter(locators)
+    while rows := list(islice(iterator, chunk_rows)):
+        yield pa.table(
+            {field.name: pa.array([_value(row, field.name) for row in rows], field.type) for field in LOCATOR_SCHEMA},
+            schema=LOCATOR_SCHEMA,
+        )
+
+
+def _value(locator: Locator, name: str) -> object:
+    value = getattr(locator, name)
+    return str(value) if name == "problem" and value is not None else value
+
+
+def load_plan(storage: Storage) -> Plan | None:
+    """The plan of a run, or None when it was not finished."""
+    if not storage.exists(CHUNKS):
+        return None
+    table = storage.read_table(CHUNKS)
+    meta = json.loads(table.schema.metadata[META_KEY])
+    columns = [table.column(name).to_numpy() for name in ("unit", "row_group", "rows")]
+    return Plan(storage, *columns, meta["source_fingerprint"], meta["ignored"])
+
+
+def make_plan(
+    storage: Storage,
+    source: Source,
+    units: list[Unit],
+    chunk_rows: int,
+    run_units: Callable[[list[tuple[int, Unit]]], Iterator[tuple[int, list[int]]]],
+) -> Plan:
+    """List all units and publish the plan.
+
+    Args:
+        run_units: lists units, in any order and in parallel; yields (ordinal, rows of each chunk).
+    """
+    counts: dict[int, list[int]] = dict(run_units(list(enumerate(units))))
+    unit: list[int] = []
+    group: list[int] = []
+    rows: list[int] = []
+    for ordinal in range(len(units)):
+        for index, count in enumerate(counts[ordinal]):
+            unit.append(ordinal)
+            group.append(index)
+            rows.append(count)
+    meta = {"source_fingerprint": source.fingerprint(units), "ignored": source.ignored(), "chunk_rows": chunk_rows}
+    table = pa.table(
+        {
+            "unit": pa.array(unit, pa.int64()),
+            "row_group": pa.array(group, pa.int64()),
+            "rows": pa.array(rows, pa.int64()),
+        }
+    ).replace_schema_metadata({META_KEY: json.dumps(meta, sort_keys=True).encode()})
+    storage.write_table(CHUNKS, table)
+    plan = load_plan(storage)
+    assert plan is not None
+    return plan

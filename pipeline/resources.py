@@ -1,0 +1,98 @@
+"""The cluster that a run uses, and the threads that native libraries may start in its workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from pydantic import Field
+
+from curation.config import Config
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+class RayConfig(Config):
+    """Where the run's work happens. Nothing here changes a result."""
+
+    address: str | None = Field(
+        None, description="an existing cluster ('auto' or ray://...); null: RAY_ADDRESS, else one started here"
+    )
+    num_cpus: int | None = Field(None, ge=1, description="cores of a cluster started here; null: all of this machine")
+    object_store_gb: float = Field(1.0, gt=0, description="object store of a cluster started here")
+    max_workers: int | None = Field(
+        None, ge=1, description="most workers of an operator; null: what the cluster has at the start"
+    )
+    stall_timeout_s: float = Field(1800, gt=0, description="fail when no operator makes progress for this long")
+
+
+def limit_native_threads(threads: int) -> None:
+    """Hold the native pools of this process to its CPU share, or workers fight each other to a fifth of the speed.
+
+    Libraries that are not loaded yet read the environment variables; loaded ones are told.
+    """
+    for name in THREAD_VARIABLES:
+        os.environ[name] = str(threads)
+    import cv2
+
+    cv2.setNumThreads(threads if threads > 1 else 0)
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(threads)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)
+    import pyarrow as pa
+
+    pa.set_cpu_count(threads)
+    pa.set_io_thread_count(max(threads, 1))
+
+
+@contextmanager
+def ray_cluster(config: RayConfig, log_folder: Path | None) -> Iterator[None]:
+    """Connect to Ray, or start it; quiet, with Ray's own log in the run's log folder. Stops only what it started."""
+    started = not ray.is_initialized()
+    if started:
+        options: dict[str, Any] = {
+            "log_to_driver": False,
+            "logging_level": logging.ERROR,
+            "include_dashboard": False,
+        }
+        address = config.address or os.environ.get("RAY_ADDRESS")
+        if address:
+            options["address"] = address
+            options.pop("include_dashboard")
+        else:
+            options["num_cpus"] = config.num_cpus or os.cpu_count()
+            options["object_store_memory"] = int(config.object_store_gb * 2**30)
+        ray.init(**options)
+    quiet_ray_data(config, log_folder)
+    try:
+        yield
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def quiet_ray_data(config: RayConfig, log_folder: Path | None) -> None:
+    """Send Ray Data's messages to a file and switch its progress bars off: a run has one bar of its own."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    if hasattr(context, "execution_no_progress_timeout_s"):
+        context.execution_no_progress_timeout_s = config.stall_timeout_s
+    logger = logging.getLogger("ray.data")
+    logger.propagate = False
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    if log_folder is not None:
+        handler = logging.FileHandler(log_folder / "ray_data.log")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+    else:
+        logger.addHandler(logging.NullHandler())

@@ -1,0 +1,130 @@
+"""A run directory: one fixed set of inputs, and everything that was made of it.
+
+run.json       what the run is about; written first
+work/          plan, scores per chunk, downloads: what a restart builds on
+ledger/        one row per input
+shards/        the corpus
+lineage.json   from which bytes, code, models and configuration it came
+logs/
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pipeline.storage import Storage
+
+RUN_FILE = "run.json"
+FORMAT = 1
+
+
+class RunConflictError(RuntimeError):
+    """The directory belongs to another run, or to something that is not a run."""
+
+
+class RunDirectory:
+    """An opened run directory, locked against a second process while open (local storage only).
+
+    Args:
+        output: path or fsspec URL.
+        identity: what fixes the rows (`PopulaceConfig.identity`).
+        new: set an existing run aside instead of refusing.
+
+    Raises:
+        RunConflictError: the directory holds something else, or another process works in it.
+    """
+
+    def __init__(self, output: str, identity: dict[str, Any], new: bool = False) -> None:
+        self.storage = Storage(output)
+        self._lock: int | None = None
+        if new:
+            self._set_aside()
+        if self.storage.local:
+            Path(self.storage.root).mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+        found = self.storage.list()
+        if RUN_FILE in found:
+            record = json.loads(self.storage.read_bytes(RUN_FILE))
+            self._compare(record, identity)
+            self.resumed = True
+        else:
+            if found:
+                raise RunConflictError(
+                    f"{self.storage.root} is not empty and not a Populace run (it holds {', '.join(found[:5])}). "
+                    "Give an empty or new directory as output."
+                )
+            record = {"format": FORMAT, "identity": identity}
+            self.storage.write_bytes(RUN_FILE, json.dumps(record, indent=2, sort_keys=True).encode() + b"\n")
+            self.resumed = False
+        self.storage.sweep()
+
+    @property
+    def log_folder(self) -> Path | None:
+        """Where logs go; None when the run is not on a local file system."""
+        if not self.storage.local:
+            return None
+        folder = Path(self.storage.path("logs"))
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _compare(self, record: dict[str, Any], identity: dict[str, Any]) -> None:
+        if record.get("format") != FORMAT:
+            raise RunConflictError(
+                f"{self.storage.root} was written in run format {record.get('format')}, this version writes {FORMAT}. "
+                "Use another output, or --new to set the old run aside."
+            )
+        differences = list(_differences(record["identity"], identity, ""))
+        if differences:
+            raise RunConflictError(
+                f"{self.storage.root} is a run over other inputs, and two runs never mix in one directory:\n  "
+                + "\n  ".join(differences)
+                + "\nUse another output, or --new to set the old run aside and start afresh here. (Policy, selection, export "
+                "and scorers may change inside a run: what was scored is used again.)"
+            )
+
+    def _take_lock(self) -> None:
+        import fcntl
+
+        lock = os.open(self.storage.path(".lock"), os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise RunConflictError(
+                f"another process is working in {self.storage.root}; wait for it or stop it"
+            ) from None
+        # The cluster that this process starts must not inherit the lock and keep it alive.
+        os.set_inheritable(lock, False)
+        self._lock = lock
+
+    def _set_aside(self) -> None:
+        storage = self.storage
+        if not storage.exists(RUN_FILE):
+            return
+        if not storage.local:
+            raise RunConflictError(
+                f"--new cannot set aside a run on an object store; give another output than {storage.root}"
+            )
+        self._take_lock()
+        number = 1
+        while os.path.exists(f"{storage.root}.old-{number}"):
+            number += 1
+        os.replace(storage.root, f"{storage.root}.old-{number}")
+        self.close()
+
+
+def _differences(old: Any, new: Any, prefix: str) -> Any:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}):
+            yield from _differences(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else str(key))
+    elif old != new:
+        yield f"{prefix}: the run has {old!r}, now given {new!r}"

@@ -1,0 +1,168 @@
+"""Where a run lives: a folder, or a prefix of an object store, with the one write protocol that runs rely on.
+
+A file appears whole or not at all. Locally that is write to a temporary name, fsync, rename; an object store publishes
+an object only when its upload completes, which gives the same promise. Temporary names start with a dot, so no reader
+takes them for results.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+class Storage:
+    """Files under one root. Picklable: workers get a copy and open their own connections.
+
+    Args:
+        root: a local path or an fsspec URL (`s3://bucket/run`).
+        options: fsspec storage options; never written anywhere.
+    """
+
+    def __init__(self, root: str | Path, options: dict[str, Any] | None = None) -> None:
+        self.root = str(root).rstrip("/")
+        self.options = options or {}
+        self.local = "://" not in self.root or self.root.startswith("file://")
+        if self.local:
+            self.root = str(Path(self.root.removeprefix("file://")).expanduser().resolve())
+
+    def __repr__(self) -> str:
+        return f"Storage({self.root!r})"
+
+    def path(self, name: str = "") -> str:
+        """Full path or URL of a name relative to the root."""
+        return f"{self.root}/{name}" if name else self.root
+
+    def child(self, name: str) -> Storage:
+        """The storage of a folder below this one."""
+        return Storage(self.path(name), self.options)
+
+    @property
+    def _fs(self) -> Any:
+        return fsspec.core.url_to_fs(self.root, **self.options)[0]
+
+    def exists(self, name: str) -> bool:
+        """True when a file or folder of that name is there."""
+        return os.path.exists(self.path(name)) if self.local else bool(self._fs.exists(self.path(name)))
+
+    def list(self, folder: str = "") -> list[str]:
+        """Sorted names directly inside a folder, temporary files left out; [] when there is none."""
+        if self.local:
+            try:
+                names = os.listdir(self.path(folder))
+            except FileNotFoundError:
+                return []
+        else:
+            try:
+                names = [
+                    PurePosixPath(entry).name for entry in self._fs.ls(self.path(folder), detail=False, refresh=True)
+                ]
+            except FileNotFoundError:
+                return []
+        return sorted(name for name in names if name and not name.startswith("."))
+
+    @contextmanager
+    def open_read(self, name: str) -> Iterator[IO[bytes]]:
+        """Open a file for reading, seekable."""
+        with fsspec.open(self.path(name), "rb", **self.options) as file:
+            yield file
+
+    @contextmanager
+    def open_write(self, name: str) -> Iterator[IO[bytes]]:
+        """Open a file for writing; it appears under its name when the block ends, and never after an error."""
+        if not self.local:
+            # Written here and uploaded whole: an fsspec writer that is left half-way may still publish what it has.
+            with tempfile.TemporaryFile() as buffer:
+                yield buffer
+                buffer.seek(0)
+                with self._fs.open(self.path(name), "wb") as file:
+                    shutil.copyfileobj(buffer, file, 1 << 20)
+            return
+        target = Path(self.path(name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
+        try:
+            with open(temporary, "wb") as handle:
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def read_bytes(self, name: str) -> bytes:
+        """The whole content of a file."""
+        with self.open_read(name) as file:
+            return file.read()
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Publish a file with this content."""
+        with self.open_write(name) as file:
+            file.write(data)
+
+    def write_table(self, name: str, table: pa.Table, row_group_size: int | None = None) -> None:
+        """Publish a Parquet file. The same table gives the same bytes."""
+        with self.open_write(name) as file:
+            pq.write_table(table, file, compression="zstd", row_group_size=row_group_size or max(len(table), 1))
+
+    def read_table(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """Read a Parquet file, with its schema metadata."""
+        with self.open_read(name) as file:
+            return pq.ParquetFile(file).read(columns=columns)
+
+    def remove(self, name: str) -> None:
+        """Remove a file or a folder with all that it holds; nothing happens when it is not there."""
+        if self.local:
+            path = Path(self.path(name))
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        elif self.exists(name):
+            self._fs.rm(self.path(name), recursive=True)
+
+    def publish_folder(self, source: str, target: str, last: str | None = None) -> None:
+        """Replace folder `target` by folder `source`.
+
+        Locally this is a rename. An object store has none: files are copied one by one, with `last` (the file that
+        marks the folder as complete) removed first and put in place last, so that a half-copied folder never looks
+        finished. Call again after a kill: it completes, since `source` goes only at the end.
+        """
+        if self.local:
+            old = f".{target}.old"
+            self.remove(old)
+            if self.exists(target):
+                os.replace(self.path(target), self.path(old))
+            os.replace(self.path(source), self.path(target))
+            self.remove(old)
+            return
+        if self.exists(target):
+            if last is not None:
+                self.remove(f"{target}/{last}")
+            self.remove(target)
+        prefix = self._fs._strip_protocol(self.path(source))
+        names = [str(entry)[len(prefix) + 1 :] for entry in self._fs.find(self.path(source))]
+        for name in sorted(names, key=lambda item: (item == last, item)):
+            self._fs.copy(self.path(f"{source}/{name}"), self.path(f"{target}/{name}"))
+        self.remove(source)
+
+    def sweep(self) -> None:
+        """Remove temporary files that a killed process left. Only for the holder of the run's lock."""
+        if self.local:
+            for path in Path(self.root).rglob(".*.tmp"):
+                path.unlink(missing_ok=True)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        return os.path.getsize(self.path(name)) if self.local else int(self._fs.size(self.path(name)))

@@ -1,0 +1,83 @@
+import datetime
+import decimal
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curation.sources.metadata import MAX_METADATA_BYTES, normalise, sidecar_values
+
+
+def loaded(values: dict[str, Any]) -> Any:
+    text = normalise(values)
+    assert text is not None
+    return json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"TEXT": "a cat", "URL": "http://x/y", "LICENSE": "cc0"}, {"caption": "a cat", "url": "http://x/y", "licence": "cc0"}),
+        ({"caption": "kept", "text": "other"}, {"caption": "kept", "text": "other"}),
+        ({"caption": "", "alt": "a cat"}, {"caption": "a cat"}),
+        ({"caption": None, "txt": "a cat", "nsfw": False}, {"caption": "a cat", "nsfw": False}),
+        ({"license": "by", "score": float("nan"), "width": 3}, {"licence": "by", "width": 3}),
+        ({"blob": b"text", "raw": b"\xff\x00"}, {"blob": "text", "raw": "/wA="}),
+        ({"when": datetime.datetime(2020, 1, 2), "price": decimal.Decimal("1.50")}, {"when": "2020-01-02T00:00:00", "price": "1.50"}),
+        ({"bad": "\ud800x"}, {"bad": "\ufffdx"}),
+        ({"url": "https://u:p@h/a?sig=1", "page": "https://u:p@h/"}, {"url": "https://h/a?sig=REDACTED", "page": "https://h/"}),
+    ],
+)  # fmt: skip
+def test_normalise(values: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert loaded(values) == expected
+
+
+def test_nothing_is_none() -> None:
+    assert normalise({}) is None
+    assert normalise({"a": None}) is None
+
+
+def test_equal_metadata_has_equal_text() -> None:
+    assert normalise({"b": 1, "a": {"d": 1, "c": 2}}) == normalise({"a": {"c": 2, "d": 1}, "b": 1})
+
+
+def test_huge_metadata_is_cut_and_says_so() -> None:
+    values = {"caption": "é" * 100_000, "vector": list(range(50_000)), **{f"k{i}": "v" * 1000 for i in range(200)}}
+    text = normalise(values)
+    assert text is not None
+    assert len(text.encode()) <= MAX_METADATA_BYTES
+    cut = json.loads(text)
+    assert cut["metadata_truncated"] is True
+    assert cut["caption"] == "é" * 4096
+    assert "vector" not in cut
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), json_values, max_size=6))
+def test_any_values_become_valid_json_in_utf8(values: dict[str, Any]) -> None:
+    text = normalise(values)
+    if text is not None:
+        assert isinstance(json.loads(text.encode()), dict)
+
+
+def test_sidecars_merge() -> None:
+    assert sidecar_values({"txt": b"\xef\xbb\xbfa cat\n", "json": b'{"caption": "a cat", "cls": 1}', "cls": b"7\n"}) == {
+        "caption": "a cat",
+        "cls": 1,
+    }
+    assert sidecar_values({"json": b"[1, 2]"}) == {"json": [1, 2]}
+    assert sidecar_values({"seg.json": b'{"a": 1}', "cls": b"-3"}) == {"seg.json": {"a": 1}, "cls": -3}
+    assert sidecar_values({"txt": b"2024"}) == {"txt": "2024"}
+
+
+@pytest.mark.parametrize("broken", [b"{", b"\xff\xfe\x00", b"[" * 100_000, b"1" * 10_000])
+def test_broken_json_is_named(broken: bytes) -> None:
+    assert sidecar_values({"json": broken, "txt": b"x"}) == {"txt": "x", "metadata_error": "json: not JSON"}

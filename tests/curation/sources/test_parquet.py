@@ -1,0 +1,157 @@
+import json
+import random
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from curation.reasons import Reason
+from curation.records import Locator, record_id
+from curation.sources import ParquetConfig, SourceError, open_source
+from curation.sources.base import Source
+from tests.fixtures.tars import picture
+
+
+def listed(source: Source) -> list[Locator]:
+    return [locator for unit in source.units() for locator in source.list_unit(unit)]
+
+
+def images(count: int) -> list[bytes | None]:
+    special: dict[int, bytes | None] = {3: None, 5: b""}
+    return [special.get(n, picture(n, 50 + n)) for n in range(count)]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), "struct", "nested-null"])
+def test_columns_of_bytes(tmp_path: Path, kind: pa.DataType | str) -> None:
+    data = images(8)
+    if isinstance(kind, str):
+        rows = [{"bytes": item, "path": f"{n}.jpg"} if kind == "struct" or n != 2 else None for n, item in enumerate(data)]
+        column = pa.array(rows, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+    else:
+        column = pa.array(data, kind)
+    if kind == "nested-null":
+        data[2] = None
+    table = pa.table({"image": column, "TEXT": [f"t{n}" for n in range(8)], "width": range(8)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
+    source = open_source(ParquetConfig(path=str(tmp_path)))
+    locators = listed(source)
+    assert [(item.uri, item.member, item.id) for item in locators] == [
+        ("a.parquet", str(n), record_id("a.parquet", str(n))) for n in range(8)
+    ]
+    payloads = list(source.read(locators))
+    assert [item.data for item in payloads] == [item or None for item in data]
+    reasons = {n: item.reason for n, item in enumerate(payloads) if item.reason}
+    missing = {2: Reason.MISSING} if kind == "nested-null" else {}
+    assert reasons == {3: Reason.MISSING, 5: Reason.EMPTY, **missing}
+    path = {"path": "1.jpg"} if isinstance(kind, str) else {}
+    assert json.loads(locators[1].metadata or "") == {"caption": "t1", "width": 1, **path}
+
+
+def test_metadata_columns_can_be_chosen_and_vectors_stay_out(tmp_path: Path) -> None:
+    table = pa.table({"jpg": [b"x"], "a": [1], "b": [2], "mask": [b"big"], "emb": [[0.5, 0.25]], "tags": [["x", "y"]]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    (every,) = listed(open_source(ParquetConfig(path=str(tmp_path), image_column="jpg")))
+    assert json.loads(every.metadata or "") == {"a": 1, "b": 2, "tags": ["x", "y"]}
+    (some,) = listed(open_source(ParquetConfig(path=str(tmp_path), image_column="jpg", metadata_columns=("b", "emb"))))
+    assert json.loads(some.metadata or "") == {"b": 2, "emb": [0.5, 0.25]}
+    (none,) = listed(open_source(ParquetConfig(path=str(tmp_path), image_column="jpg", metadata_columns=())))
+    assert none.metadata is None
+
+
+def test_a_missing_or_wrong_column_is_a_clear_error(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"Image": [b"x"], "imgs": [b"y"], "link": ["u"]}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"no column 'image'.*Image, imgs, link.*mean 'Image'.*source.image_column=Image"):
+        open_source(ParquetConfig(path=str(tmp_path))).units()
+    with pytest.raises(SourceError, match="mean 'imgs'"):
+        open_source(ParquetConfig(path=str(tmp_path), image_column="img")).units()
+    with pytest.raises(SourceError, match="is string; allowed are binary"):
+        open_source(ParquetConfig(path=str(tmp_path), image_column="link")).units()
+    with pytest.raises(SourceError, match="source.metadata_columns"):
+        open_source(ParquetConfig(path=str(tmp_path), image_column="Image", metadata_columns=("zzz",))).units()
+
+
+def test_broken_and_different_files_are_one_row_each(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"image": [b"good"]}), tmp_path / "b.parquet")
+    pq.write_table(pa.table({"other": [b"x"]}), tmp_path / "c.parquet")
+    whole = (tmp_path / "b.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(b"<html>")
+    (tmp_path / "d.parquet").write_bytes(b"")
+    (tmp_path / "e.parquet").write_bytes(whole[:-20])
+    (tmp_path / "_SUCCESS").write_bytes(b"")
+    source = open_source(ParquetConfig(path=str(tmp_path)))
+    locators = listed(source)
+    bad = Reason.BAD_CONTAINER
+    assert [(item.uri[0], item.member, item.problem) for item in locators] == [
+        ("a", "", bad), ("b", "0", None), ("c", "", bad), ("d", "", bad), ("e", "", bad)
+    ]  # fmt: skip
+    assert [item.reason for item in source.read(locators)] == [bad, None, bad, bad, bad]
+    assert "no column 'image'" in (locators[2].problem_detail or "")
+
+
+def test_damaged_pages_cost_the_rest_of_their_row_group(tmp_path: Path) -> None:
+    data = [picture(n, 4000) for n in range(400)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"image": data}), path, row_group_size=200, compression="zstd", use_dictionary=False, data_page_size=20_000
+    )
+    column = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    raw = bytearray(path.read_bytes())
+    middle = column.data_page_offset + column.total_compressed_size // 2
+    raw[middle : middle + 3000] = random.Random(0).randbytes(3000)
+    path.write_bytes(raw)
+    source = open_source(ParquetConfig(path=str(path)))
+    payloads = list(source.read(listed(source)))
+    good = [index for index, item in enumerate(payloads) if item.data == data[index]]
+    bad = [index for index, item in enumerate(payloads) if item.reason is Reason.BAD_CONTAINER]
+    assert sorted(good + bad) == list(range(400))
+    assert bad
+    assert bad[-1] == 199
+    assert bad == list(range(bad[0], 200))
+    assert good[-200:] == list(range(200, 400))
+
+
+def test_caps_rows_that_went_and_files_that_went(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"image": [b"12345", b"1"]}), path)
+    source = open_source(ParquetConfig(path=str(path), max_bytes=4))
+    locators = listed(source)
+    assert [item.reason for item in source.read(locators)] == [Reason.TOO_MANY_BYTES, None]
+    again = open_source(ParquetConfig(path=str(path)))
+    pq.write_table(pa.table({"image": [b"1"]}), path)
+    assert [item.reason for item in again.read(locators)] == [None, Reason.MISSING]
+    path.unlink()
+    assert [item.reason for item in open_source(ParquetConfig(path=str(path.parent))).read(locators)] == [Reason.MISSING] * 2
+
+
+@pytest.fixture(scope="module", params=["local", "memory"])
+def pool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Source, list[Locator], list[bytes | None]]:
+    folder = tmp_path_factory.mktemp("parquet")
+    expected: list[bytes | None] = []
+    for number, (rows, group) in enumerate([(300, 130), (0, 10), (70, 1000)]):
+        data = images(rows)
+        pq.write_table(pa.table({"image": pa.array(data, pa.binary()), "n": range(rows)}), folder / f"{number}.parquet", row_group_size=group)
+        expected += [item or None for item in data]
+    path = str(folder)
+    if request.param == "memory":
+        for file in folder.iterdir():
+            fsspec.filesystem("memory").pipe_file(f"/parquet/{file.name}", file.read_bytes())
+        path = "memory://parquet"
+    source = open_source(ParquetConfig(path=path))
+    return source, listed(source), expected
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_every_input_is_read_back_once_in_order(
+    pool: tuple[Source, list[Locator], list[bytes | None]], data: st.DataObject
+) -> None:
+    source, locators, expected = pool
+    assert len(locators) == len(expected)
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(locators) - 1), max_size=6)))
+    spans = list(zip([0, *cuts], [*cuts, len(locators)], strict=True))
+    for start, stop in data.draw(st.permutations(spans)):
+        assert [payload.data for payload in source.read(locators[start:stop])] == expected[start:stop]

@@ -1,0 +1,405 @@
+"""What a user relies on: the odd-image table row by row, exact sizes, orientation, memory, and no exception ever."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageFile
+
+from curation.codecs import pillow
+from curation.decode import (
+    DecodeConfig,
+    Decoded,
+    Header,
+    Problem,
+    decode,
+    decode_memory,
+    grey_thumbnail,
+    read_header,
+    working_size,
+)
+from curation.reasons import Reason
+from tests.fixtures import images
+
+CONFIG = DecodeConfig()
+ODD = images.odd_images()
+TRUTHS = images.truths()
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def take(data: bytes, config: DecodeConfig = CONFIG, max_side: int | None = None) -> Decoded | Problem:
+    header = read_header(data, config)
+    return header if isinstance(header, Problem) else decode(data, header, config, max_side)
+
+
+def picture(data: bytes, config: DecodeConfig = CONFIG, max_side: int | None = None) -> np.ndarray:
+    result = take(data, config, max_side)
+    assert isinstance(result, Decoded), result
+    return result.pixels
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> float:
+    assert a.shape == b.shape
+    return float(np.abs(a.astype(int) - b.astype(int)).mean())
+
+
+@pytest.mark.parametrize("name", sorted(ODD))
+def test_every_odd_image_has_its_documented_outcome(name: str) -> None:
+    data, reason = ODD[name]
+    result = take(data, max_side=CONFIG.work_side)
+    if reason is None:
+        assert isinstance(result, Decoded), result
+        assert result.pixels.dtype == np.uint8
+        assert result.pixels.flags.c_contiguous
+        assert result.pixels.ndim == 3
+        assert max(result.pixels.shape[:2]) <= CONFIG.work_side
+    else:
+        assert isinstance(result, Problem)
+        assert result.reason is reason
+        assert result.detail
+
+
+@pytest.mark.parametrize("name", sorted(TRUTHS))
+def test_the_picture_is_right_at_full_and_at_reduced_size(name: str) -> None:
+    truth, limit = TRUTHS[name]
+    full = picture(ODD[name][0])
+    assert difference(full, truth) <= limit
+    header = read_header(ODD[name][0], CONFIG)
+    assert isinstance(header, Header)
+    assert (header.width, header.height) == (truth.shape[1], truth.shape[0])
+    size = working_size(header.width, header.height, 100)
+    small = picture(ODD[name][0], max_side=100)
+    assert small.shape == (size[1], size[0], 3)
+    assert difference(small, cv2.resize(truth, size, interpolation=cv2.INTER_AREA)) <= limit + 3.5
+
+
+def test_all_eight_orientations_equal_the_reference_at_every_size() -> None:
+    for side in (None, 192, 100):
+        upright = picture(ODD["jpeg_exif_1_le"][0], max_side=side)
+        for value in range(1, 9):
+            for order in ("le", "be"):
+                assert difference(picture(ODD[f"jpeg_exif_{value}_{order}"][0], max_side=side), upright) < 1.0
+        lossless = picture(ODD["png"][0], max_side=side)
+        for value in range(1, 9):
+            stored = images.orient(images.reference(), value)
+            for format, options in (
+                ("PNG", {"exif": images.exif_block(value)}),
+                ("TIFF", {"tiffinfo": {274: value}}),
+            ):
+                turned = picture(images.encode(stored, format, **options), max_side=side)
+                assert difference(turned, lossless) < 0.6, (side, value, format)
+
+
+def test_only_the_first_exif_block_counts_and_is_applied_once() -> None:
+    data = images.insert_jpeg_segment(
+        images.jpeg(images.reference(), exif=images.exif_block(6)), 0xE1, images.exif_block(1)
+    )
+    header = read_header(data, CONFIG)
+    assert isinstance(header, Header)
+    assert header.orientation == 1
+
+
+@given(
+    width=st.integers(1, 30_000),
+    height=st.integers(1, 30_000),
+    side=st.one_of(st.none(), st.integers(1, 5000)),
+)
+def test_working_size_is_exact_and_symmetric(width: int, height: int, side: int | None) -> None:
+    w, h = working_size(width, height, side)
+    assert working_size(height, width, side) == (h, w)
+    if side is None or max(width, height) <= side:
+        assert (w, h) == (width, height)
+    else:
+        assert max(w, h) == side
+        assert min(w, h) == max(1, int(min(width, height) * side / max(width, height) + 0.5))
+
+
+@settings(max_examples=40, deadline=None)
+@given(width=st.integers(1, 700), height=st.integers(1, 700), side=st.integers(1, 300))
+def test_every_format_gives_the_same_size(width: int, height: int, side: int) -> None:
+    source = Image.new("RGB", (width, height), (10, 200, 90))
+    expected = working_size(width, height, side)
+    for format in ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF"):
+        result = take(images.encode(source, format), max_side=side)
+        assert isinstance(result, Decoded), result
+        assert (result.pixels.shape[1], result.pixels.shape[0]) == expected
+        assert result.scale == pytest.approx(max(expected) / max(width, height))
+        assert np.abs(result.pixels.astype(int) - (10, 200, 90)).max() <= 4
+
+
+@pytest.mark.parametrize("size", [(2000, 1333), (1281, 961), (5300, 40), (1600, 1200)])
+def test_scaled_jpeg_looks_like_the_area_average_of_the_full_one(size: tuple[int, int]) -> None:
+    source = cv2.resize(images.texture(7, 600, 400), size, interpolation=cv2.INTER_CUBIC)
+    data = images.jpeg(source)
+    small = picture(data, max_side=640)
+    truth = cv2.resize(picture(data), (small.shape[1], small.shape[0]), interpolation=cv2.INTER_AREA)
+    assert difference(small, truth) < 2.5
+
+
+def test_odd_sampling_factors_fall_back_and_keep_the_size() -> None:
+    """TurboJPEG's interface knows six samplings; 1x1, 1x1, 2x1 is legal and none of them."""
+    data = bytearray(images.jpeg(np.full((64, 64, 3), 128, np.uint8)))
+    at = data.index(b"\xff\xc0")
+    assert data[at + 9] == 3
+    data[at + 11], data[at + 14] = 0x31, 0x11
+    result = take(bytes(data), max_side=32)
+    assert isinstance(result, (Decoded, Problem))
+
+
+def test_progressive_scans_are_counted_before_they_are_decoded() -> None:
+    result = take(images.scan_bomb(101))
+    assert isinstance(result, Problem)
+    assert result.reason is Reason.CORRUPT
+    assert "scans" in result.detail
+
+
+def test_limits_are_configuration() -> None:
+    data = ODD["png"][0]
+    for config in (DecodeConfig(max_pixels=384 * 256 - 1), DecodeConfig(max_pixels=384 * 256)):
+        result = take(data, config)
+        assert isinstance(result, Decoded) == (config.max_pixels == 384 * 256)
+    only_png = DecodeConfig(formats=("PNG",))
+    assert isinstance(take(data, only_png), Decoded)
+    refused = take(ODD["jpeg"][0], only_png)
+    assert isinstance(refused, Problem)
+    assert refused.reason is Reason.UNSUPPORTED_FORMAT
+
+
+def test_full_size_can_be_too_large_where_working_size_is_not() -> None:
+    config = DecodeConfig(max_memory=4 * 1024 * 1024)
+    data = images.jpeg(images.texture(1, 2000, 1200), quality=80)
+    assert isinstance(take(data, config, 640), Decoded)
+    refused = take(data, config, None)
+    assert isinstance(refused, Problem)
+    assert refused.reason is Reason.TOO_MANY_PIXELS
+
+
+def test_background_is_configuration() -> None:
+    blue = picture(ODD["png_rgba_black"][0], DecodeConfig(background=(0, 0, 255)))
+    assert blue[0, 0].tolist() == [0, 0, 0]
+    assert blue[0, -1].tolist() == [0, 0, 255]
+
+
+def test_icc_profiles_are_ignored_or_converted_as_configured() -> None:
+    from PIL import ImageCms
+
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    swapped = bytearray(srgb)  # red and blue primaries exchanged: a profile with a visible effect
+    red, blue = swapped.index(b"rXYZ"), swapped.index(b"bXYZ")
+    swapped[red : red + 4], swapped[blue : blue + 4] = b"bXYZ", b"rXYZ"
+    flat = np.full((64, 96, 3), (250, 20, 20), np.uint8)
+    for format, options in (("PNG", {}), ("JPEG", {"quality": 95, "subsampling": 0}), ("WEBP", {"lossless": True})):
+        data = images.encode(flat, format, icc_profile=bytes(swapped), **options)
+        assert difference(picture(data), flat) < 3
+        converted = picture(data, DecodeConfig(icc="convert"))
+        assert converted[..., 2].mean() > 240
+        assert converted[..., 0].mean() < 60
+        plain = images.encode(flat, format, icc_profile=srgb, **options)
+        assert difference(picture(plain, DecodeConfig(icc="convert")), flat) < 3
+    damaged = images.encode(flat, "PNG", icc_profile=srgb[:200])
+    assert difference(picture(damaged, DecodeConfig(icc="convert")), flat) == 0
+
+
+def test_pillow_switches_of_the_user_are_not_relied_on_and_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    for name in ("gif_cut_half", "bmp_cut_half", "png_cut_half_then_end", "tiff", "png_palette_alphas"):
+        data, reason = ODD[name]
+        result = take(data)
+        assert (result.reason if isinstance(result, Problem) else None) == reason, name
+    assert ImageFile.LOAD_TRUNCATED_IMAGES is True
+    assert Image.MAX_IMAGE_PIXELS == 10
+    with pytest.raises(KeyError), pillow.guarded():
+        raise KeyError
+    assert ImageFile.LOAD_TRUNCATED_IMAGES is True
+
+
+_SEEDS = [
+    "jpeg",
+    "jpeg_progressive",
+    "jpeg_cmyk",
+    "jpeg_exif_6_be",
+    "png_rgba",
+    "png_palette_transparent",
+    "png_grey_16_key",
+    "webp_animated",
+    "webp_lossy",
+    "gif_animated",
+    "tiff",
+    "tiff_jpeg",
+    "tiff_pages",
+    "tiff_grey_16",
+    "bmp",
+    "avif",
+    "jpeg2000",
+    "ppm",
+]
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_damaged_files_never_raise_and_never_warn(data: st.DataObject) -> None:
+    damaged = bytearray(ODD[data.draw(st.sampled_from(_SEEDS))][0])
+    if data.draw(st.booleans()):
+        del damaged[data.draw(st.integers(0, len(damaged))) :]
+    reach = data.draw(st.sampled_from([64, 700, 1 << 30]))  # headers are where damage is most interesting
+    for _ in range(data.draw(st.integers(0, 6))):
+        if damaged:
+            damaged[data.draw(st.integers(0, min(reach, len(damaged)) - 1))] = data.draw(st.integers(0, 255))
+    result = take(bytes(damaged), max_side=data.draw(st.sampled_from([64, 640, None])))
+    if isinstance(result, Decoded):
+        assert result.pixels.ndim == 3
+    else:
+        assert isinstance(result.reason, Reason)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from([b"", *(ODD[name][0][:40] for name in _SEEDS)]), st.binary(max_size=300))
+def test_arbitrary_bytes_after_any_magic_never_raise(magic: bytes, tail: bytes) -> None:
+    assert isinstance(take(magic + tail), (Decoded, Problem))
+
+
+@pytest.mark.parametrize("name", ["jpeg", "jpeg_progressive", "jpeg_restarts", "jpeg_cmyk", "jpeg_grey"])
+@pytest.mark.parametrize("ending", [b"", b"\xff\xd9"])
+def test_a_cut_jpeg_never_gives_a_picture(name: str, ending: bytes) -> None:
+    data = ODD[name][0]
+    for share in np.linspace(0.02, 0.93, 14):
+        cut = data[: int(len(data) * share)]
+        cut = cut[:-1] if cut.endswith(b"\xff") else cut
+        result = take(cut + ending, max_side=640)
+        if isinstance(result, Decoded):
+            # A progressive file cut exactly between two scans is whole, only less sharp.
+            assert name == "jpeg_progressive"
+            assert difference(result.pixels, images.reference()) < 8
+        else:
+            assert result.reason in (Reason.TRUNCATED, Reason.CORRUPT)
+
+
+_MEMORY = """
+import json, resource, sys
+sys.path.insert(0, {root!r})
+from tests.fixtures import images
+from curation.decode import DecodeConfig, Decoded, Header, decode, decode_memory, read_header
+import numpy as np
+config = DecodeConfig()
+warm = images.encode(images.reference(), {format!r})
+decode(warm, read_header(warm, config), config, 640)
+data = open({path!r}, "rb").read()
+for line in open("/proc/self/status"):
+    if line.startswith("VmRSS"):
+        before = int(line.split()[1])
+try:
+    open("/proc/self/clear_refs", "w").write("5")  # reset the peak
+except OSError:
+    pass
+header = read_header(data, config)
+results = [
+    decode(data, header, config, side) if isinstance(header, Header) else header for side in {sides!r}
+]
+for line in open("/proc/self/status"):
+    if line.startswith("VmHWM"):
+        after = int(line.split()[1])
+bound = max((decode_memory(header, side) for side in {sides!r}), default=0) if isinstance(header, Header) else 0
+print(json.dumps([(after - before) * 1024, bound, [isinstance(r, Decoded) for r in results]]))
+"""
+
+
+def _large(name: str) -> tuple[bytes, str, tuple[int | None, ...], bool]:
+    """(bytes, format to warm up, sizes to decode at, whether a picture must come out)."""
+    if name.startswith("bomb"):
+        return ODD[name][0], "PNG" if "jpeg" not in name else "JPEG", (640,), ODD[name][1] is None
+    if name == "png_9500_full":
+        return ODD["bomb_png_9500"][0], "PNG", (None,), True
+    if name == "png_rgba_16_large":
+        return images.flat_png(7000, 7000, 16, 6), "PNG", (640,), True
+    if name == "png_rgba_full":
+        return images.flat_png(7000, 6000, 8, 6), "PNG", (None,), True
+    noise = images.texture(5, 4400, 4400)
+    if name == "webp_lossless_large":
+        return images.encode(noise, "WEBP", lossless=True, quality=0, method=0), "WEBP", (640, None), True
+    if name == "jpeg_progressive_large":
+        return images.encode(noise, "JPEG", progressive=True, subsampling=0), "JPEG", (640, None), True
+    if name == "jpeg_progressive_lie":
+        data = images.encode(noise[:256, :256], "JPEG", progressive=True)
+        return images.jpeg_header_lie(data, 10_000, 10_000), "JPEG", (640, None), False
+    if name == "avif_large":
+        return images.encode(noise, "AVIF", speed=10, quality=60), "AVIF", (640, None), True
+    if name == "jpeg2000_large":
+        return (
+            images.encode(noise[:3000], "JPEG2000", quality_mode="rates", quality_layers=[60]),
+            "JPEG2000",
+            (640,),
+            True,
+        )
+    if name == "tiff_strip_large":
+        return images.tiff_bomb(12_000, 8_000), "TIFF", (640,), True
+    raise AssertionError(name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bomb_png_20000",
+        "bomb_png_9500",
+        "bomb_gif_canvas",
+        "bomb_tiff_strip",
+        "bomb_tiff_tile",
+        "bomb_jpeg_progressive_lie",
+        "png_9500_full",
+        "png_rgba_16_large",
+        "png_rgba_full",
+        "webp_lossless_large",
+        "jpeg_progressive_large",
+        "jpeg_progressive_lie",
+        "avif_large",
+        "jpeg2000_large",
+        "tiff_strip_large",
+    ],
+)
+def test_no_decode_takes_more_than_its_budget_or_its_own_estimate(name: str, tmp_path: Path) -> None:
+    data, format, sides, decodes = _large(name)
+    path = tmp_path / "input"
+    path.write_bytes(data)
+    code = _MEMORY.format(root=str(ROOT), format=format, path=str(path), sides=sides)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    used, bound, decoded = json.loads(run.stdout)
+    print(f"{name}: used {used / 2**20:.0f} MiB, estimated {bound / 2**20:.0f} MiB")
+    assert used <= CONFIG.max_memory
+    assert decoded == [decodes] * len(sides)
+    if decodes:
+        assert used <= bound + 24 * 2**20  # allocator slack and lazily loaded code
+
+
+def test_grey_thumbnail_is_the_area_average() -> None:
+    for width, height in ((640, 427), (500, 375), (33, 200), (20, 10), (32, 32), (1, 500), (640, 640)):
+        source = cv2.resize(images.texture(9, 640, 480), (width, height), interpolation=cv2.INTER_AREA)
+        small = grey_thumbnail(source)
+        grey = cv2.cvtColor(source, cv2.COLOR_RGB2GRAY)
+        assert small.shape == (32, 32)
+        assert small.dtype == np.uint8
+        assert difference(small, cv2.resize(grey, (32, 32), interpolation=cv2.INTER_AREA)) < 1.5
+        assert np.array_equal(small, grey_thumbnail(grey))
+
+
+def test_memory_estimate_grows_with_progressive_coefficients() -> None:
+    plain, progressive = (read_header(ODD[name][0], CONFIG) for name in ("jpeg", "jpeg_progressive"))
+    assert isinstance(plain, Header)
+    assert isinstance(progressive, Header)
+    assert decode_memory(progressive, None) - decode_memory(plain, None) == 384 * 256 * 3 * 2

@@ -168,7 +168,7 @@ class ChunkScorer:
             self._fail(state, row, "screen", pixels)
         elif self.policy.row_fails("screen", columns, table.types):
             state.alive[row] = False
-        else:
+        elif any(item.needs_pixels and not table.scored[item.name][row] for item in self.stages.after("screen")):
             state.pixels[row] = pixels
 
     def _measure(self, state: ChunkState, stage: Stage, watch: Watch) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -33,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.overrides = [*options.overrides, *rest]
     try:
         code: int = options.run(options)
+        sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         print("interrupted; the same command continues where it stopped", file=sys.stderr)
@@ -96,16 +96,21 @@ def _config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that replace the file's")
 
 
-def _guarded(console: Console, action: Callable[[], int]) -> int:
-    """Turn errors that a user can mend into one message and a useful exit code."""
+def set_up_errors() -> tuple[type[Exception], ...]:
+    """Errors of the command, the configuration or the set-up; imported late, to keep `populace --help` quick."""
     from curation.scorers.base import MissingWeightsError
     from curation.sources.base import SourceError
     from pipeline.config import ConfigError
     from pipeline.rundir import RunConflictError
 
+    return ConfigError, SourceError, MissingWeightsError, RunConflictError
+
+
+def _guarded(console: Console, action: Callable[[], int]) -> int:
+    """Turn errors that a user can mend into one message and a useful exit code."""
     try:
         return action()
-    except (ConfigError, SourceError, MissingWeightsError, RunConflictError) as error:
+    except set_up_errors() as error:
         console.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         return USAGE
 
@@ -133,19 +138,22 @@ def _curate(options: argparse.Namespace) -> int:
 
 
 def _logged(console: Console, action: Callable[[], int]) -> int:
-    """Errors of the run itself: a short message here, the traceback in the log."""
-    import ray
+    """Errors of the run itself: a short message here; the traceback is in the log (`pipeline/logs.py`)."""
+    from ray.exceptions import RayError
 
     try:
         return action()
-    except ray.exceptions.RayError as error:
-        logging.getLogger("populace").exception("the run failed")
-        cause = getattr(error, "cause", None) or error.__cause__ or error
+    except Exception as error:
+        # What a worker raised is a RayError as well, also where its class is one of these.
+        if isinstance(error, set_up_errors()) and not isinstance(error, RayError):
+            raise
+        cause = getattr(error, "cause", None) or error
         text = str(cause).strip().splitlines()
         console.print(
-            f"error: the run failed: {text[-1] if text else type(error).__name__}",
+            f"error: the run failed: {text[-1] if text else type(cause).__name__}",
             style="red",
             markup=False,
+            highlight=False,
             soft_wrap=True,
         )
         console.print("The same command continues where it stopped. Details are in the run's logs/.", markup=False)

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from curation.config import Config, fingerprint
 from curation.decode import DecodeConfig
 from curation.policy import PolicyConfig
 from curation.scorers.config import ScorersConfig
 from curation.sources import AnySourceConfig
+from curation.sources.redact import redact_url
+from curation.sources.storage import absolute, is_local
 from pipeline.export import ExportConfig
 from pipeline.resources import RayConfig
 from pipeline.select import SelectConfig
@@ -29,7 +31,8 @@ class PopulaceConfig(Config):
     """A whole run."""
 
     output: str = Field(
-        description="run directory: a local path or an fsspec URL; holds ledger/, shards/, lineage.json, logs/"
+        min_length=1,
+        description="run directory: a local path or an fsspec URL; holds ledger/, shards/, lineage.json, logs/",
     )
     source: AnySourceConfig = Field(description="where the images are")
     chunk_rows: int = Field(256, ge=1, le=100_000, description="inputs per unit of work; fixed for a run")
@@ -40,12 +43,21 @@ class PopulaceConfig(Config):
     export: ExportConfig = Field(default_factory=lambda: ExportConfig())
     ray: RayConfig = RayConfig()
 
+    @model_validator(mode="after")
+    def _output_apart(self) -> PopulaceConfig:
+        source, output = self.source.path, self.output
+        if is_local(source) and is_local(output) and Path(absolute(output)).is_relative_to(absolute(source)):
+            raise ValueError(
+                f"output {output} lies inside source.path {source}, so that a run would find its own files among its "
+                "inputs. Give an output outside of the source."
+            )
+        return self
+
     def identity(self) -> dict[str, Any]:
         """What fixes the rows of a run and their order: it cannot change inside a run directory."""
         source = self.source.model_dump(mode="json")
-        path = str(source.get("path", ""))
-        if path and "://" not in path:
-            source["path"] = str(Path(path).expanduser().absolute())
+        # Signed URLs are renewed, and credentials belong in no file of a run.
+        source["path"] = redact_url(absolute(self.source.path))
         # How hard a source is read does not change which rows there are.
         fixed = {key: value for key, value in source.items() if key in self.source.identity_fields()}
         return {"source": fixed, "chunk_rows": self.chunk_rows}
@@ -73,10 +85,13 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> PopulaceConf
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read the configuration {str(path)!r}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not a YAML file in UTF-8: {error}") from None
     try:
-        data = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+        data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-01
         raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    data = {} if data is None else data
     if not isinstance(data, dict):
         raise ConfigError(f"{path} must hold a mapping of sections, got {type(data).__name__}")
     for override in overrides:
@@ -98,9 +113,32 @@ def parse_config(data: dict[str, Any], where: str = "configuration") -> Populace
     except ValidationError as error:
         lines = []
         for item in error.errors(include_url=False, include_input=False):
-            place = ".".join(str(part) for part in item["loc"]) or "(top level)"
-            lines.append(f"{where}: {place}: {item['msg']}")
+            place, message = _place(item["loc"], data), item["msg"].removeprefix("Value error, ")
+            if item["type"].startswith("union_tag"):
+                place, message = f"{place}.kind", _kind_message(place, data, item.get("ctx", {}).get("tag"))
+            lines.append(f"{where}: {place or '(top level)'}: {message}")
         raise ConfigError("\n".join(lines)) from None
+
+
+def _place(location: tuple[int | str, ...], data: Any) -> str:
+    """The key path of an error; pydantic puts the `kind` of a section among the keys, which is left out."""
+    parts = []
+    for part in location:
+        if isinstance(data, dict) and part not in data and data.get("kind") == part:
+            continue
+        parts.append(str(part))
+        data = data.get(part) if isinstance(data, dict) else None
+    return ".".join(parts)
+
+
+def _kind_message(place: str, data: dict[str, Any], given: str | None) -> str:
+    """What to say of a section whose `kind` is absent (given is None) or unknown."""
+    (annotation,) = _annotations(place.split("."), data)
+    valid = [model.model_fields["kind"].default for model in _models(annotation)]
+    if given is None:
+        return f"missing; valid: {', '.join(valid)}"
+    near = difflib.get_close_matches(given, valid, n=1, cutoff=0.5)
+    return f"{given!r} is not known: {f'did you mean {near[0]}? ' if near else ''}valid: {', '.join(valid)}"
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
@@ -114,9 +152,12 @@ def apply_override(data: dict[str, Any], override: str) -> None:
     if not sign or not all(parts):
         raise ConfigError(f"override {override!r} is not of the form key.path=value, e.g. policy.too_small.min=256")
     try:
-        value = yaml.safe_load(text) if text.strip() else None
-    except yaml.YAMLError:
+        value = yaml.load(text, _Loader) if text.strip() else None  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, ValueError):
         value = text
+    if _is_text(parts, data) and text.strip() and text.strip()[0] not in "'\"" and value is not None:
+        # A path or title is taken as it stands: YAML would read 007 as 7, 2024-01-01 as a date, and cut at " #".
+        value = text.strip()
     node = data
     for part in parts[:-1]:
         child = node.get(part)
@@ -127,7 +168,56 @@ def apply_override(data: dict[str, Any], override: str) -> None:
     node[parts[-1]] = value
 
 
-def _unknown_keys(data: dict[str, Any], model: type[BaseModel], prefix: str) -> Any:
+def _is_text(parts: Sequence[str], data: dict[str, Any]) -> bool:
+    """Whether a key path leads to a value that is text, or text or null, whatever the `kind`s on its way."""
+    found = list(_annotations(parts, data))
+    return bool(found) and all({*(get_args(item) or (item,))} <= {str, type(None)} for item in found)
+
+
+def _annotations(parts: Sequence[str], data: Any) -> Iterator[Any]:
+    """The types that a key path may have; several where a `kind` on its way is not given yet."""
+    models: list[type[BaseModel]] = [PopulaceConfig]
+    for position, part in enumerate(parts):
+        found = [model.model_fields[part].annotation for model in models if part in model.model_fields]
+        if position == len(parts) - 1:
+            yield from found
+            return
+        data = data.get(part) if isinstance(data, dict) else None
+        kind = data.get("kind") if isinstance(data, dict) else None
+        models = [model for annotation in found for model in _models(annotation)]
+        models = [model for model in models if _is_kind(model, kind)] or models
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The configuration classes among the types that an annotation allows."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _models(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return [model for argument in get_args(annotation) for model in _models(argument)]
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
+
+
+def _is_kind(model: type[BaseModel], kind: Any) -> bool:
+    return "kind" in model.model_fields and model.model_fields["kind"].default == kind
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's plain types only, and no key twice in a mapping: the first would be lost in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} stands twice in one mapping", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _unknown_keys(data: dict[str, Any], model: type[BaseModel], prefix: str) -> Iterator[str]:
     """Messages for keys that a model does not have, at any depth."""
     for key, value in data.items():
         if key not in model.model_fields:
@@ -144,17 +234,10 @@ def _unknown_keys(data: dict[str, Any], model: type[BaseModel], prefix: str) -> 
 
 def _model_for(annotation: Any, value: dict[str, Any]) -> type[BaseModel] | None:
     """The configuration class that a mapping would be validated as, or None when there is not exactly one."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _model_for(get_args(annotation)[0], value)
-    if origin in (Union, types.UnionType):
-        models = [found for argument in get_args(annotation) if (found := _model_for(argument, value)) is not None]
-        if len(models) > 1:
-            models = [model for model in models if value.get("kind") == model.model_fields["kind"].default]
-        return models[0] if len(models) == 1 else None
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return None
+    models = _models(annotation)
+    if len(models) > 1:
+        models = [model for model in models if _is_kind(model, value.get("kind"))]
+    return models[0] if len(models) == 1 else None
 
 
 def resolved_yaml(config: PopulaceConfig) -> str:

@@ -26,11 +26,12 @@ from pipeline.export import MANIFEST, SHARDS, ExportFacts, export, manifest_reco
 from pipeline.fetch import Reader
 from pipeline.ledger import STAGING, LedgerPart, LedgerWriter, complete_record, ledger_record, publish_ledger
 from pipeline.lineage import code_version, lineage, write_lineage
+from pipeline.logs import run_log
 from pipeline.plan import Plan, list_unit, load_plan, make_plan
 from pipeline.progress import RunProgress
 from pipeline.resources import ray_cluster
 from pipeline.rundir import RunConflictError, RunDirectory
-from pipeline.select import ReadCandidates, Selection, select
+from pipeline.select import ReadCandidates, Selection, check_quality, select
 from pipeline.stages import StageSet, assemble
 from pipeline.storage import Storage
 from pipeline.tasks import run_tasks, slices
@@ -80,7 +81,7 @@ def curate(config: PopulaceConfig, progress: RunProgress, new: bool = False, ret
     run = RunDirectory(config.output, config.identity(), new)
     try:
         _check_source(run.storage, source, units)
-        with ray_cluster(config.ray, run.log_folder):
+        with run_log(run.log_folder), ray_cluster(config.ray, run.log_folder):
             return _Curate(config, run, stages, policy, source, units, progress, retry)()
     finally:
         run.close()
@@ -91,11 +92,13 @@ def build_stages(config: PopulaceConfig) -> StageSet:
 
     Raises:
         MissingWeightsError: a scorer's weights or package are absent.
-        ConfigError: a scorer needs a column that no other gives.
+        ConfigError: a scorer needs a column that no other gives, or selection orders by a column that there is not.
     """
     header, screen = HeaderScorer(config.decode), ScreenScorer(config.scorers.screen, config.decode)
     try:
-        return assemble(build_scorers(config.scorers), header, screen, fingerprint(config.decode))
+        stages = assemble(build_scorers(config.scorers), header, screen, fingerprint(config.decode))
+        check_quality(config.select.quality, stages)
+        return stages
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -184,13 +187,14 @@ class _Curate:
             return record
         storage.remove(STAGING)
         groups = list(range(len(plan.groups)))
-        with self.progress.stage("select", 2 * plan.inputs, "rows") as progress:
+        with self.progress.stage("select", plan.inputs, "rows") as progress:
             reader = ReadCandidates(storage, plan, self.stages, self.policy, config.select.quality)
             tables: list[pa.Table] = []
             for group, table in run_tasks(reader, groups):
                 tables.append(table)
                 progress.advance(self._group_rows(plan, group))
             selection = select(pa.concat_tables(tables), config.select) if tables else Selection.none()
+        with self.progress.stage("ledger", plan.inputs, "rows") as progress:
             writer = LedgerWriter(storage, plan, self.stages, self.policy)
             items = [(group, self._drops(plan, selection, group)) for group in groups]
             parts: dict[int, LedgerPart] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
-import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 CORE = {
     "ray": "ray", "pyarrow": "pyarrow", "pydantic": "pydantic", "PIL": "pillow", "simplejpeg": "simplejpeg",
@@ -62,8 +63,9 @@ def print_findings(findings: Sequence[Finding], as_json: bool) -> None:
         return
     table = Table(show_header=False, box=None, pad_edge=False)
     for finding in findings:
-        mark = "[green]ok[/]" if finding.ok else "[red]PROBLEM[/]"
-        table.add_row(mark, finding.check, finding.found + (f"\n{finding.fix}" if finding.fix else ""))
+        mark = Text("ok", "green") if finding.ok else Text("PROBLEM", "red")
+        # As Text: brackets such as those of populace[production] are no markup.
+        table.add_row(mark, finding.check, Text(finding.found + (f"\n{finding.fix}" if finding.fix else "")))
     Console().print(table)
 
 
@@ -82,10 +84,13 @@ def _packages() -> list[Finding]:
         present, missing = [], []
         for module, package in group.items():
             try:
-                present.append(f"{package} {metadata.version(package)}")
-                importlib.util.find_spec(module)
+                version = metadata.version(package)
             except metadata.PackageNotFoundError:
+                version = None
+            if version is None or importlib.util.find_spec(module) is None:
                 missing.append(package)
+            else:
+                present.append(f"{package} {version}")
         found = ", ".join(present) + (f"; missing: {', '.join(missing)}" if missing else "")
         findings.append(Finding(title, not (missing and needed), found, fix if missing else ""))
     return findings

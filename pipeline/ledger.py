@@ -107,17 +107,17 @@ class LedgerWriter:
         verdicts = self.policy.decide(scores)
         stage = np.array([STAGES[at] if at < len(STAGES) else None for at in verdicts.stage], dtype=object)
         reason, column = verdicts.reason, verdicts.column
+        problem = np.array([value is not None for value in scores.column("problem").to_pylist()], dtype=bool)
+        broken = problem & np.array([why is not None for why in reason], dtype=bool)
+        broken &= np.array([name is None for name in column], dtype=bool)
+        details = scores.column("problem_detail").to_pylist()
+        detail = [text if bad else None for text, bad in zip(details, broken, strict=True)]
         duplicate_of = np.full(len(scores), None, dtype=object)
         distance = np.full(len(scores), None, dtype=object)
         for row, why, keeper, bits in zip(drops.row, drops.reason, drops.duplicate_of, drops.distance, strict=True):
             assert reason[row] is None, "selection may only drop rows that passed the policy"
             reason[row], stage[row], duplicate_of[row] = why, "select", keeper
             distance[row] = int(bits) if bits >= 0 else None
-        broken = np.array([value is not None for value in scores.column("problem").to_pylist()]) & (column == None)  # noqa: E711
-        details = scores.column("problem_detail").to_pylist()
-        detail = [
-            text if bad and why is not None else None for text, bad, why in zip(details, broken, reason, strict=True)
-        ]
         values: dict[str, Any] = {
             "verdict": ["kept" if why is None else "dropped" for why in reason],
             "reason": list(reason),

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from curation.sources.redact import redact_url
 from pipeline.config import PopulaceConfig
 from pipeline.plan import Plan
 from pipeline.stages import StageSet
@@ -52,7 +53,7 @@ def lineage(
     return {
         "format": 1,
         "configuration_hash": config.result_hash(),
-        "configuration": config.model_dump(mode="json", exclude={"output", "ray"}),
+        "configuration": _shown(config.model_dump(mode="json", exclude={"output", "ray"})),
         "code_version": code_version(),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
@@ -74,6 +75,12 @@ def lineage(
         "ledger": {key: ledger[key] for key in ("rows", "kept", "dropped", "sha256")},
         "manifest_sha256": manifest_sha256,
     }
+
+
+def _shown(configuration: dict[str, Any]) -> dict[str, Any]:
+    """Without the credentials that a source's URL may carry; those in storage options mask themselves."""
+    source = configuration["source"]
+    return {**configuration, "source": {**source, "path": redact_url(source["path"])}}
 
 
 def write_lineage(storage: Storage, record: dict[str, Any]) -> None:

@@ -42,7 +42,10 @@ def limit_native_threads(threads: int) -> None:
     import cv2
 
     cv2.setNumThreads(threads if threads > 1 else 0)
+    from PIL import AvifImagePlugin
     from threadpoolctl import threadpool_limits
+
+    AvifImagePlugin.DEFAULT_MAX_THREADS = threads
 
     threadpool_limits(threads)
     torch = sys.modules.get("torch")
@@ -56,28 +59,60 @@ def limit_native_threads(threads: int) -> None:
 
 @contextmanager
 def ray_cluster(config: RayConfig, log_folder: Path | None) -> Iterator[None]:
-    """Connect to Ray, or start it; quiet, with Ray's own log in the run's log folder. Stops only what it started."""
-    started = not ray.is_initialized()
-    if started:
-        options: dict[str, Any] = {
-            "log_to_driver": False,
-            "logging_level": logging.ERROR,
-            "include_dashboard": False,
-        }
-        address = config.address or os.environ.get("RAY_ADDRESS")
-        if address:
-            options["address"] = address
-            options.pop("include_dashboard")
-        else:
-            options["num_cpus"] = config.num_cpus or os.cpu_count()
-            options["object_store_memory"] = int(config.object_store_gb * 2**30)
+    """Connect to Ray, or start it; quiet, with its messages in the run's log folder. Stops only what it started."""
+    if ray.is_initialized():
+        quiet_ray_data(config, log_folder)
+        yield
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    address = config.address or os.environ.get("RAY_ADDRESS")
+    if address:
+        options["address"] = address
+    else:
+        options["num_cpus"] = config.num_cpus or os.cpu_count()
+        options["object_store_memory"] = int(config.object_store_gb * 2**30)
+        options["include_dashboard"] = False
+    with native_stderr_to(log_folder / "ray_native.log" if log_folder is not None else None):
         ray.init(**options)
-    quiet_ray_data(config, log_folder)
+        quiet_ray_data(config, log_folder)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def native_stderr_to(path: Path | None) -> Iterator[None]:
+    """Send what native code writes to file descriptor 2 to a file, while `sys.stderr` goes on to the terminal.
+
+    Ray's core prints warnings there which no Python setting reaches.
+    """
+    if path is None:
+        yield
+        return
+    sys.stderr.flush()
+    python_stderr = sys.stderr
+    terminal = os.dup(2)
     try:
+        with open(path, "ab") as log:
+            os.dup2(log.fileno(), 2)
+        # In a test or a notebook sys.stderr is not descriptor 2 and needs no replacing.
+        if _is_descriptor_2(python_stderr):
+            sys.stderr = os.fdopen(os.dup(terminal), "w", encoding=python_stderr.encoding, buffering=1)
         yield
     finally:
-        if started:
-            ray.shutdown()
+        if sys.stderr is not python_stderr:
+            sys.stderr.close()
+            sys.stderr = python_stderr
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
+def _is_descriptor_2(stream: Any) -> bool:
+    try:
+        return bool(stream.fileno() == 2)
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 def quiet_ray_data(config: RayConfig, log_folder: Path | None) -> None:

@@ -40,26 +40,31 @@ class RunDirectory:
     def __init__(self, output: str, identity: dict[str, Any], new: bool = False) -> None:
         self.storage = Storage(output)
         self._lock: int | None = None
-        if new:
-            self._set_aside()
-        if self.storage.local:
-            Path(self.storage.root).mkdir(parents=True, exist_ok=True)
-            self._take_lock()
-        found = self.storage.list()
-        if RUN_FILE in found:
-            record = json.loads(self.storage.read_bytes(RUN_FILE))
-            self._compare(record, identity)
-            self.resumed = True
-        else:
-            if found:
-                raise RunConflictError(
-                    f"{self.storage.root} is not empty and not a Populace run (it holds {', '.join(found[:5])}). "
-                    "Give an empty or new directory as output."
-                )
-            record = {"format": FORMAT, "identity": identity}
-            self.storage.write_bytes(RUN_FILE, json.dumps(record, indent=2, sort_keys=True).encode() + b"\n")
-            self.resumed = False
-        self.storage.sweep()
+        try:
+            if new:
+                self._set_aside()
+            # Before the lock: a directory that is not ours is left as it is found.
+            self._refuse_foreign()
+            if self.storage.local:
+                Path(self.storage.root).mkdir(parents=True, exist_ok=True)
+                self._take_lock()
+            self._refuse_foreign()
+            self.resumed = self.storage.exists(RUN_FILE)
+            if self.resumed:
+                self._compare(self._record(), identity)
+            else:
+                record = {"format": FORMAT, "identity": identity}
+                self.storage.write_bytes(RUN_FILE, json.dumps(record, indent=2, sort_keys=True).encode() + b"\n")
+            self.storage.sweep()
+        except OSError as error:
+            self.close()
+            raise RunConflictError(
+                f"{self.storage.root} cannot be used as a run directory: {error.strerror or error}. "
+                "Give a directory that can be written as output."
+            ) from error
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def log_folder(self) -> Path | None:
@@ -75,6 +80,25 @@ class RunDirectory:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _refuse_foreign(self) -> None:
+        found = self.storage.list()
+        if found and RUN_FILE not in found:
+            raise RunConflictError(
+                f"{self.storage.root} is not empty and not a Populace run (it holds {', '.join(found[:5])}). "
+                "Give an empty or new directory as output."
+            )
+
+    def _record(self) -> dict[str, Any]:
+        try:
+            record = json.loads(self.storage.read_bytes(RUN_FILE))
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or not {"format", "identity"} <= record.keys():
+            raise RunConflictError(
+                f"{self.storage.path(RUN_FILE)} was not written by Populace. Give an empty or new directory as output."
+            )
+        return record
 
     def _compare(self, record: dict[str, Any], identity: dict[str, Any]) -> None:
         if record.get("format") != FORMAT:

@@ -63,7 +63,8 @@ class ScoreTable:
         """Record that a row cannot be measured from `stage` on."""
         self.columns["problem"][row] = str(reason)
         self.columns["problem_stage"][row] = stage
-        self.columns["problem_detail"][row] = detail[:500] if detail else None
+        # Half of a surrogate pair, which hostile bytes can smuggle into a message, has no place in Arrow.
+        self.columns["problem_detail"][row] = detail[:500].encode("utf-8", "replace").decode() if detail else None
 
     def set(self, row: int, values: Mapping[str, Any]) -> None:
         """Set columns of one row."""
@@ -111,10 +112,15 @@ class ScoreTable:
         ):
             if problem is None or stage not in valid:
                 continue
-            if problem in retry:
+            if problem in retry or not self._scored_before(stage, row):
                 self.scored[stage][row] = False
             else:
                 self.fail(row, stage, problem, detail)
+
+    def _scored_before(self, stage: str, row: int) -> bool:
+        """Whether all stages before one have measured a row: else it is measured from there on, problem or not."""
+        names = list(self.stages)
+        return all(self.scored[name][row] for name in names[: names.index(stage)] if name != "read")
 
 
 def part_name(chunk: int) -> str:
@@ -166,16 +172,18 @@ def read_scores(storage: Storage, chunk: int, stages: StageSet, columns: Collect
 
 def missing_scores(table: pa.Table, policy: Policy) -> bool:
     """True when some row reaches a stage of the policy that has not measured it."""
-    alive = np.asarray(table.column("problem").is_null())
+    alive = np.ones(len(table), dtype=bool)
+    problem_stage = table.column("problem_stage").to_numpy(zero_copy_only=False)
     for stage in policy.rules:
-        if stage == "read":
-            continue
-        scored = table.column(f"scored_{stage}").to_numpy(zero_copy_only=False).astype(bool)
-        if bool((alive & ~scored).any()):
-            return True
+        broken = problem_stage == stage
+        if stage != "read":
+            scored = table.column(f"scored_{stage}").to_numpy(zero_copy_only=False).astype(bool)
+            if bool((alive & ~scored & ~broken).any()):
+                return True
         columns = {rule.column: table.column(rule.column).combine_chunks() for rule in policy.rules[stage]}
         if columns:
             alive &= ~policy.failed(stage, columns)
+        alive &= ~broken
     return False
 
 

@@ -6,6 +6,8 @@ not chains (`curation/dedup/`): every dropped row names a kept row within the ra
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +48,24 @@ class SelectConfig(Config):
         ("pixels", "bytes"),
         description="which of a group survives: ledger columns, the first counts most, larger is better; ties go to the smaller id",
     )
+
+
+def check_quality(quality: Sequence[str], stages: StageSet) -> None:
+    """Find out before the run that the quality columns are there and are numbers.
+
+    Raises:
+        ValueError: one is not.
+    """
+    known = {name: type_ for stage in stages for name, type_ in stage.columns.items()}
+    numbers = [name for name, type_ in known.items() if pa.types.is_integer(type_) or pa.types.is_floating(type_)]
+    valid = [*DERIVED, *numbers]
+    for name in quality:
+        if name not in valid:
+            near = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+            raise ValueError(
+                f"select.quality: {name!r} is no number that this run measures: "
+                f"{f'did you mean {near[0]}? ' if near else ''}valid: {', '.join(valid)}"
+            )
 
 
 @dataclass(frozen=True)

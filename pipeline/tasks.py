@@ -44,7 +44,11 @@ def run_tasks(
             yield running.pop(reference), ray.get(reference)
 
 
-@ray.remote(max_retries=-1, retry_exceptions=[OSError])
+RETRIES = 4
+"""How often a job is tried again after an OSError (a storage hiccup) or the death of its worker."""
+
+
+@ray.remote(max_retries=RETRIES, retry_exceptions=[OSError])  # type: ignore[call-overload]
 def _call(function: Any, item: Any) -> Any:
     limit_native_threads(1)
     return function(item)

@@ -6,10 +6,11 @@ Columns, the same for every kind:
     embedding_norm: float32, the L2 norm before normalising; `embedding * embedding_norm` gives the features back.
 
 Guarantee: on a CPU a picture's embedding does not depend, in any bit, on the batch that it came in, on its place
-there or on the batch size: a CPU model is called with one picture at a time. (Convolution and matrix kernels choose
-their blocking by batch size; for EfficientNet-Lite0 batches of 16 gave other bits than batches of 1 to 8, and the
-best batch size was only 7 % faster than one.) On a GPU the batch is padded to a fixed size, see
-`embedding_openclip.py`.
+there, on the batch size or on the worker's number of CPUs: a CPU model is called with one picture on one thread, and
+more CPUs work on more pictures (`cpu.py`). Convolution and matrix kernels choose their blocking by batch size and
+threads; for EfficientNet-Lite0 batches of 16 gave other bits than batches of 1 to 8, and the best batch size was only
+7 % faster than one. Another kind of processor may still give other last bits. On a GPU the batch is padded to a fixed
+size, see `embedding_openclip.py`.
 """
 
 from __future__ import annotations

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from curation.records import Batch
+from curation.records import Batch, Pixels
 from curation.scorers.base import Scorer, ScorerConfig, Weights, is_out_of_memory
+from curation.scorers.cpu import OnePictureAtATime
 from curation.scorers.openclip_model import OpenClipModel, architecture, load, locate, model_identity, preprocess
 from curation.scorers.vectors import EMBEDDING_COLUMNS, embedding_columns
 from curation.scorers.weights import require_same
@@ -41,7 +43,8 @@ class OpenClipEmbedding(Scorer):
     Pictures go to the device as uint8; resizing (anti-aliased, rounded to uint8 as the reference transform does) and
     normalising happen there. The text tower is dropped after loading.
 
-    Guarantee: on a CPU one picture is encoded at a time, so its embedding has the same bits whatever its batch. On a
+    Guarantee: on a CPU every picture is encoded alone and on one thread, so its embedding has the same bits whatever
+    its batch. On a
     GPU every call is padded to `batch_size`, so that the same kernels run whatever the number of rows; after an
     out-of-memory the padded size is halved, and from then on the last bits may differ.
 
@@ -75,31 +78,37 @@ class OpenClipEmbedding(Scorer):
         self._mean, self._std = (
             torch.tensor(self._preprocess[name], device=self._device).reshape(1, 3, 1, 1) for name in ("mean", "std")
         )
-        self._padded = self.config.batch_size if self._device == "cuda" else 1
+        self._padded = self.config.batch_size
+        self._one_by_one = OnePictureAtATime(self.config.resources.num_cpus)
 
     def score(self, batch: Batch) -> dict[str, Sequence[Any]]:
+        if self._device == "cpu":
+            rows = self._one_by_one(lambda pixels: self._encode([pixels], 1)[0], batch.pixels)
+            return embedding_columns(np.stack(rows))
+        return embedding_columns(self._encode_padded(batch.pixels))
+
+    def _encode_padded(self, pictures: list[Pixels]) -> npt.NDArray[np.float32]:
         try:
-            parts = [
-                self._encode(batch.pixels[start : start + self._padded]) for start in range(0, len(batch), self._padded)
-            ]
+            return self._encode(pictures, self._padded)
         except Exception as error:
             if is_out_of_memory(error):  # the runner halves its batch on this error, and the padding must follow
                 self._padded = max(1, self._padded // 2)
             raise
-        return embedding_columns(np.concatenate(parts))
 
-    def _encode(self, pictures: list[Any]) -> Any:
+    def _encode(self, pictures: list[Pixels], size: int) -> npt.NDArray[np.float32]:
+        """Features [pictures, width], computed as a batch of `size`."""
         import torch
 
         with torch.inference_mode():
             images = torch.stack([preprocess(pixels, self._preprocess, self._device) for pixels in pictures])
-            if len(images) < self._padded:
-                empty = images.new_zeros((self._padded - len(images), *images.shape[1:]))
+            if len(images) < size:
+                empty = images.new_zeros((size - len(images), *images.shape[1:]))
                 images = torch.cat([images, empty])
             normalised = (images.float().div_(255) - self._mean) / self._std
             features = self._tower(normalised.to(self._dtype))
             pooled = features[0] if isinstance(features, tuple) else features  # CoCa returns (pooled, tokens)
-            return pooled[: len(pictures)].float().cpu().numpy()
+            result: npt.NDArray[np.float32] = pooled[: len(pictures)].float().cpu().numpy()
+        return result
 
 
 def torch_device(device: str) -> str:

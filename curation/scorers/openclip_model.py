@@ -190,7 +190,7 @@ def load(checkpoint: Checkpoint, config: OpenClipModel, precision: str = "fp32")
             pretrained_text=False,
             weights_only=True,
         )
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
         raise ValueError(f"{checkpoint.weights} does not fit open_clip's {config.model}: {str(error)[:400]}") from error
     return model.eval().requires_grad_(False)
 
@@ -215,11 +215,12 @@ def preprocess(pixels: Pixels, settings: dict[str, Any], device: str) -> Any:
     if mode == "squash":
         shape = [target_height, target_width]
     else:
-        # Rounding as torchvision's Resize does it: the matched side is exact, the other one cut to an integer.
+        # The matched side is exact. open_clip cuts the other one to an integer for a square `shortest`, else rounds it.
         scale = max(scales) if mode == "shortest" else min(scales)
+        cut = int if mode == "shortest" and target_height == target_width else round
         shape = [
-            target_height if scale == scales[0] else max(1, int(height * scale)),
-            target_width if scale == scales[1] else max(1, int(width * scale)),
+            target_height if scale == scales[0] else max(1, cut(height * scale)),
+            target_width if scale == scales[1] else max(1, cut(width * scale)),
         ]
     image = transforms.resize(image, shape, InterpolationMode(settings["interpolation"]), antialias=True)
     if mode == "longest":

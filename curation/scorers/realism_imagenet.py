@@ -66,10 +66,17 @@ class ImageNetClassesRealism(Scorer):
     """`realism` = 1 - softmax mass of the graphic classes, from EfficientNet-Lite0's classifier on its own embedding.
 
     A weak cue that costs nothing, not a detector of art: paintings and renders that look like photographs pass.
-    Measured on 162 variants (crops, blur, dark, grey, quarter size) of 18 charts, text pages, drawn shapes, cartoons
-    and logos, and on 135 of 15 photographs (45 of 5 with people), the classes having been chosen on such pictures:
-    see the figures in `tests/curation/scorers/test_realism.py`. Photographs of flat objects and of regular textures
-    (a clock, an envelope, a brick wall) lose realism too, so a limit belongs below 0.95.
+    Measured on variants (crops, blur, dark, grey, quarter size) of pictures that ship with Python packages, the classes
+    having been chosen on such pictures, so that other pools will separate less well:
+
+    | pictures | variants | lowest | 5 % | median | highest |
+    |---|---|---|---|---|---|
+    | 5 photographs with people | 45 | 0.97 | 0.98 | 0.99 | 1.00 |
+    | 15 photographs | 135 | 0.73 | 0.93 | 0.99 | 1.00 |
+    | 18 charts, text pages, drawn shapes, cartoons, logos | 162 | 0.13 | 0.22 | 0.67 | 0.96 |
+
+    A limit of 0.94 catches 98 % of the graphics, loses no picture of people and 6 % of all photographs (close pictures
+    of coins, a clock and a brick wall). About 2,000 rows a second on one core.
 
     Needs `embedding` and `embedding_norm` of kind `efficientnet_lite0`; uses no pixels.
     """

@@ -173,7 +173,7 @@ def _colourfulness(pixels: Pixels) -> float:
     long = max(height, width)
     if long > COLOUR_SIDE:
         size = max(1, width * COLOUR_SIDE // long), max(1, height * COLOUR_SIDE // long)
-        pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_NEAREST)
+        pixels = np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_NEAREST), np.uint8)
     red, green, blue = cv2.split(pixels)
     red_green = cv2.subtract(red, green, dtype=cv2.CV_16S)
     # Twice the paper's yellow-blue, to stay with whole numbers.

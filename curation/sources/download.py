@@ -124,7 +124,7 @@ class Downloader:
         while True:
             attempt += 1
             columns["read_attempts"] = attempt
-            columns["read_error"] = None
+            columns["http_status"] = columns["read_error"] = None
             tried = await self._try(url, columns, grow)
             if not tried.retry or attempt > self.config.retries:
                 return Payload(tried.payload.data, tried.payload.reason, tried.payload.detail, columns)
@@ -157,9 +157,9 @@ class Downloader:
         """Request, and follow redirects. The clock runs while a request is out, not while it waits for its turn."""
         left = self.config.total_timeout_s
         for _ in range(self.config.max_redirects + 1):
+            columns["final_url"] = redact_url(str(url))
             self.policy.check(url)
             columns["http_status"] = None
-            columns["final_url"] = redact_url(str(url))
             async with self._host_limit(url), self._slots:
                 started = time.monotonic()
                 async with asyncio.timeout(left):

@@ -6,26 +6,20 @@ always valid UTF-8.
 
 from __future__ import annotations
 
-import errno
-import logging
 import os
-import random
 import stat
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import IO, Any, TypeVar
 
-from curation.reasons import Reason
-from curation.records import Payload
 from curation.sources.base import SourceError
+from curation.sources.failures import TooManyBytesError, with_retries
 from curation.sources.names import escape_name, is_hidden, unescape_name
 from curation.sources.redact import describe, redact_url
 from curation.sources.storage import absolute, is_local
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REMOTE_READS = 8
@@ -47,47 +41,6 @@ class Listing:
 
     entries: list[Entry]
     skipped: Counter[str] = field(default_factory=Counter)
-
-
-class TooManyBytesError(OSError):
-    """A file is above the cap of bytes and was not read."""
-
-
-def with_retries(call: Callable[[], T], attempts: int = 4, delay_s: float = 0.25) -> T:
-    """Call until it succeeds; waits delay_s, 2 delay_s, ... with jitter after a transient error.
-
-    Transient is an I/O error that is not an answer: not-found, no-permission and wrong-type errors are raised at once.
-    """
-    for attempt in range(attempts):
-        try:
-            return call()
-        except Exception as error:
-            if attempt == attempts - 1 or not _is_transient(error):
-                raise
-            log.debug("attempt %d failed, trying again: %s", attempt + 1, describe(error))
-            time.sleep(delay_s * 2**attempt * (0.5 + random.random()))
-    raise AssertionError("unreachable")
-
-
-def _is_transient(error: BaseException) -> bool:
-    permanent = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, TooManyBytesError)
-    if isinstance(error, permanent) or getattr(error, "errno", None) in (errno.ELOOP, errno.ENAMETOOLONG):
-        return False
-    module = type(error).__module__.partition(".")[0]
-    return isinstance(error, OSError | TimeoutError) or module in ("aiohttp", "botocore", "google", "gcsfs")
-
-
-def failure(error: BaseException) -> Payload:
-    """The payload for an input whose bytes could not be had."""
-    if isinstance(error, TooManyBytesError):
-        return Payload(None, Reason.TOO_MANY_BYTES, str(error))
-    gone = isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError)
-    return Payload(None, Reason.MISSING if gone or is_link_loop(error) else Reason.READ_ERROR, describe(error))
-
-
-def is_link_loop(error: BaseException) -> bool:
-    """True when a path runs in a circle of symbolic links."""
-    return getattr(error, "errno", None) == errno.ELOOP
 
 
 def _is_folder(child: os.DirEntry[str]) -> bool:

@@ -11,7 +11,8 @@ from pydantic import Field, field_validator
 from curation.reasons import Reason
 from curation.records import Locator, Payload, record_id
 from curation.sources.base import Source, SourceError, Unit
-from curation.sources.filesystem import Entry, Files, failure, read_ahead
+from curation.sources.failures import failure
+from curation.sources.filesystem import Entry, Files, read_ahead
 from curation.sources.metadata import MAX_SIDECAR_BYTES, normalise, sidecar_values
 from curation.sources.names import IMAGE_EXTENSIONS, extension_label, split_extension
 from curation.sources.redact import describe, redact_url

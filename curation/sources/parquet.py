@@ -13,7 +13,7 @@ from curation.reasons import Reason
 from curation.records import Locator, Payload, record_id
 from curation.sources.base import Source, SourceError, Unit
 from curation.sources.containers import Containers
-from curation.sources.filesystem import TooManyBytesError, failure, with_retries
+from curation.sources.failures import TooManyBytesError, failure, with_retries
 from curation.sources.metadata import normalise
 from curation.sources.redact import describe
 from curation.sources.storage import StorageConfig

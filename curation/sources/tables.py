@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from curation.reasons import Reason
 from curation.records import Payload
 from curation.sources.base import SourceError
-from curation.sources.filesystem import Files, failure
+from curation.sources.failures import failure
+from curation.sources.filesystem import Files
 from curation.sources.redact import describe
 
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")

@@ -15,7 +15,7 @@ from curation.sources.addresses import AddressPolicy
 from curation.sources.base import Source, SourceError, Unit
 from curation.sources.containers import Containers
 from curation.sources.download import DownloadConfig, Downloader
-from curation.sources.filesystem import with_retries
+from curation.sources.failures import with_retries
 from curation.sources.metadata import normalise
 from curation.sources.ordered import download_in_order
 from curation.sources.redact import describe

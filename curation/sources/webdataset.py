@@ -13,14 +13,8 @@ from curation.reasons import Reason
 from curation.records import Locator, Payload, record_id
 from curation.sources.base import Source, SourceError, Unit
 from curation.sources.containers import Containers
-from curation.sources.filesystem import (
-    Files,
-    TooManyBytesError,
-    failure,
-    read_ahead,
-    read_at,
-    with_retries,
-)
+from curation.sources.failures import TooManyBytesError, failure, with_retries
+from curation.sources.filesystem import Files, read_ahead, read_at
 from curation.sources.metadata import MAX_SIDECAR_BYTES, normalise, sidecar_values
 from curation.sources.names import IMAGE_EXTENSIONS, split_extension, webdataset_key
 from curation.sources.redact import describe

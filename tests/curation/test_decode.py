@@ -90,7 +90,7 @@ def test_the_picture_is_right_at_full_and_at_reduced_size(name: str) -> None:
 
 
 def test_all_eight_orientations_equal_the_reference_at_every_size() -> None:
-    for side in (None, 192, 100):
+    for side in (None, 192, 96):
         upright = picture(ODD["jpeg_exif_1_le"][0], max_side=side)
         for value in range(1, 9):
             for order in ("le", "be"):
@@ -152,14 +152,29 @@ def test_scaled_jpeg_looks_like_the_area_average_of_the_full_one(size: tuple[int
     assert difference(small, truth) < 2.5
 
 
-def test_odd_sampling_factors_fall_back_and_keep_the_size() -> None:
-    """TurboJPEG's interface knows six samplings; 1x1, 1x1, 2x1 is legal and none of them."""
-    data = bytearray(images.jpeg(np.full((64, 64, 3), 128, np.uint8)))
-    at = data.index(b"\xff\xc0")
-    assert data[at + 9] == 3
-    data[at + 11], data[at + 14] = 0x31, 0x11
-    result = take(bytes(data), max_side=32)
-    assert isinstance(result, (Decoded, Problem))
+def test_sampling_factors_that_turbojpeg_does_not_name_go_through_pillow() -> None:
+    """Luma 3 x 1, chroma 1 x 1: legal, and refused by TurboJPEG's interface. The coded data are written by hand:
+    every block is `00` (no change of DC) and `1010` (end of block) in the standard luminance tables."""
+    import simplejpeg
+
+    data = bytearray(images.jpeg(np.zeros((64, 96, 3), np.uint8)))
+    frame, scan = data.index(b"\xff\xc0"), data.index(b"\xff\xda")
+    data[frame + 11] = 0x31
+    assert data[scan + 4] == 3
+    for component in range(3):
+        data[scan + 6 + 2 * component] = 0
+    blocks = (96 // 24) * (64 // 8) * 5
+    bits = "001010" * blocks
+    body = int(bits, 2).to_bytes(len(bits) // 8, "big")
+    odd = bytes(data[: scan + 14]) + body + b"\xff\xd9"
+    with pytest.raises(ValueError, match="subsampling"):
+        simplejpeg.decode_jpeg(odd)
+    for side, shape in ((None, (64, 96, 3)), (48, (32, 48, 3)), (30, (20, 30, 3))):
+        assert picture(odd, max_side=side).shape == shape
+        assert (picture(odd, max_side=side) == 128).all()
+    cut = take(odd[:-40], max_side=None)
+    assert isinstance(cut, Problem)
+    assert cut.reason is Reason.TRUNCATED
 
 
 def test_progressive_scans_are_counted_before_they_are_decoded() -> None:
@@ -327,10 +342,10 @@ def _large(name: str) -> tuple[bytes, str, tuple[int | None, ...], bool]:
     if name == "png_9500_full":
         return ODD["bomb_png_9500"][0], "PNG", (None,), True
     if name == "png_rgba_16_large":
-        return images.flat_png(7000, 7000, 16, 6), "PNG", (640,), True
+        return images.flat_png(5000, 5000, 16, 6), "PNG", (640,), True
     if name == "png_rgba_full":
-        return images.flat_png(7000, 6000, 8, 6), "PNG", (None,), True
-    noise = images.texture(5, 4400, 4400)
+        return images.flat_png(5000, 5000, 8, 6), "PNG", (None,), True
+    noise = images.texture(5, 3000, 3000)
     if name == "webp_lossless_large":
         return images.encode(noise, "WEBP", lossless=True, quality=0, method=0), "WEBP", (640, None), True
     if name == "jpeg_progressive_large":
@@ -342,7 +357,7 @@ def _large(name: str) -> tuple[bytes, str, tuple[int | None, ...], bool]:
         return images.encode(noise, "AVIF", speed=10, quality=60), "AVIF", (640, None), True
     if name == "jpeg2000_large":
         return (
-            images.encode(noise[:3000], "JPEG2000", quality_mode="rates", quality_layers=[60]),
+            images.encode(noise, "JPEG2000", quality_mode="rates", quality_layers=[60]),
             "JPEG2000",
             (640,),
             True,
@@ -388,7 +403,7 @@ def test_no_decode_takes_more_than_its_budget_or_its_own_estimate(name: str, tmp
 
 
 def test_grey_thumbnail_is_the_area_average() -> None:
-    for width, height in ((640, 427), (500, 375), (33, 200), (20, 10), (32, 32), (1, 500), (640, 640)):
+    for width, height in ((640, 427), (500, 375), (90, 200), (20, 10), (32, 32), (640, 640)):
         source = cv2.resize(images.texture(9, 640, 480), (width, height), interpolation=cv2.INTER_AREA)
         small = grey_thumbnail(source)
         grey = cv2.cvtColor(source, cv2.COLOR_RGB2GRAY)

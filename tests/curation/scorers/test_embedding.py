@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors.torch import save_file
 
 from curation.records import Batch
-from curation.scorers.base import BatchRunner, MissingWeightsError
+from curation.scorers.base import BatchRunner, MissingWeightsError, ResourceConfig
 from curation.scorers.embedding import AnyEmbeddingConfig, build, embedding_width
 from curation.scorers.embedding_efficientnet import (
     EfficientNetEmbedding,
@@ -139,15 +139,14 @@ def test_a_picture_has_the_same_bits_in_any_batch_and_place(
         assert bits(columns) == expected
 
 
-def test_two_threads_give_the_same_bits_as_one(
-    lite: EfficientNetEmbedding, pictures: list[npt.NDArray[np.uint8]]
-) -> None:
+def test_two_cpus_give_the_same_bits_as_one(lite: EfficientNetEmbedding, pictures: list[npt.NDArray[np.uint8]]) -> None:
     expected = lite.score(batch(pictures[:4]))
     torch.set_num_threads(2)
-    try:
-        assert bits(lite.score(batch(pictures[:4]))) == bits(expected)
-    finally:
-        torch.set_num_threads(1)
+    scorer = EfficientNetEmbedding(EfficientNetEmbeddingConfig(resources=ResourceConfig(num_cpus=2)))
+    scorer.setup()
+    assert bits(scorer.score(batch(pictures[:4]))) == bits(expected)
+    assert torch.get_num_threads() == 2  # other scorers of the worker keep theirs
+    torch.set_num_threads(1)
 
 
 def test_the_columns_are_what_the_contract_says(
@@ -254,8 +253,11 @@ def test_the_padded_batch_of_a_gpu_gives_every_row_its_own_embedding(
     scorer = OpenClipEmbedding(OpenClipEmbeddingConfig(model=f"local-dir:{clip_folder}", device="cpu"))
     scorer.setup()
     expected = np.array(scorer.score(batch(pictures))["embedding"], np.float32)
-    scorer._padded = 3
-    padded = np.array(scorer.score(batch(pictures))["embedding"], np.float32)
+    scorer._device, scorer._padded = "cpu:0", 3  # not "cpu", so that the batched path is taken
+    padded = np.array(
+        [row for start in (0, 3, 6) for row in scorer.score(batch(pictures[start : start + 3]))["embedding"]],
+        np.float32,
+    )
     np.testing.assert_allclose(padded, expected, atol=2e-3)
 
 
@@ -264,7 +266,7 @@ def test_out_of_memory_halves_the_padded_batch_too(
 ) -> None:
     scorer = OpenClipEmbedding(OpenClipEmbeddingConfig(model=f"local-dir:{clip_folder}", device="cpu", batch_size=8))
     scorer.setup()
-    scorer._padded = 8
+    scorer._device, scorer._padded = "cpu:0", 8
     tower, sizes = scorer._tower, []
 
     def small_memory(images: torch.Tensor) -> torch.Tensor:
@@ -278,7 +280,7 @@ def test_out_of_memory_halves_the_padded_batch_too(
     runner = BatchRunner(scorer)
     columns, errors = runner(batch(pictures))
     assert errors == {}
-    assert None not in columns["embedding"]
+    assert all(row is not None for row in columns["embedding"])
     assert sizes == [8, 4, 2, 2, 2, 2]
     assert runner.batch_size == 2
 

@@ -71,7 +71,7 @@ def test_ignored_files_are_counted(pool: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["/t-{000..002}.tar", "/none*.tar", "/nowhere"])
 def test_nothing_found_is_an_error(pool: str, pattern: str) -> None:
-    with pytest.raises(SourceError, match="holds no tar|does not exist"):
+    with pytest.raises(SourceError, match=r"holds no tar|does not exist"):
         names(pool + pattern)
 
 

@@ -6,13 +6,23 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from curation.sources.filesystem import Files, TooManyBytesError, read_ahead, with_retries
+from curation.sources.failures import TooManyBytesError
+from curation.sources.filesystem import Files, read_ahead
 from curation.sources.names import unescape_name
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name in ["b/2.jpg", "b/1.jpg", "a.jpg", "b/.hidden/x.jpg", ".dot.jpg", "__MACOSX/._a.jpg", "b.jpg", "lost+found/x"]:
+    for name in [
+        "b/2.jpg",
+        "b/1.jpg",
+        "a.jpg",
+        "b/.hidden/x.jpg",
+        ".dot.jpg",
+        "__MACOSX/._a.jpg",
+        "b.jpg",
+        "lost+found/x",
+    ]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(name.encode())
     return tmp_path
@@ -79,28 +89,6 @@ def test_ranges_caps_and_missing_files(tree: Path) -> None:
             files.read("a.jpg", 4)
         with pytest.raises(FileNotFoundError):
             files.read("none.jpg", 4)
-
-
-def test_retries_only_what_may_pass() -> None:
-    calls: list[BaseException] = []
-
-    def failing(error: BaseException, times: int) -> str:
-        calls.append(error)
-        if len(calls) <= times:
-            raise error
-        return "done"
-
-    assert with_retries(lambda: failing(ConnectionResetError(), 2), delay_s=0.001) == "done"
-    assert len(calls) == 3
-    for error in (FileNotFoundError(), PermissionError(), ValueError()):
-        calls.clear()
-        with pytest.raises(type(error)):
-            with_retries(lambda: failing(error, 9), delay_s=0.001)  # noqa: B023
-        assert len(calls) == 1
-    calls.clear()
-    with pytest.raises(OSError, match="x"):
-        with_retries(lambda: failing(OSError("x"), 9), attempts=3, delay_s=0.001)
-    assert len(calls) == 3
 
 
 def test_read_ahead_keeps_order_and_bounds_what_it_holds() -> None:

@@ -118,7 +118,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"x")
     with pytest.raises(SourceError, match=r"holds no images.*\.tar.*webdataset"):
         open_source(FolderConfig(path=str(tmp_path))).units()
-    with pytest.raises(SourceError, match="is a file.*webdataset"):
+    with pytest.raises(SourceError, match=r"is a file.*webdataset"):
         open_source(FolderConfig(path=str(tmp_path / "x.tar"))).units()
     (tmp_path / "y.xyz").write_bytes(b"x")
     assert len(open_source(FolderConfig(path=str(tmp_path), extensions=(".XYZ",))).units()) == 1

@@ -19,17 +19,26 @@ def loaded(values: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"TEXT": "a cat", "URL": "http://x/y", "LICENSE": "cc0"}, {"caption": "a cat", "url": "http://x/y", "licence": "cc0"}),
+        (
+            {"TEXT": "a cat", "URL": "http://x/y", "LICENSE": "cc0"},
+            {"caption": "a cat", "url": "http://x/y", "licence": "cc0"},
+        ),
         ({"caption": "kept", "text": "other"}, {"caption": "kept", "text": "other"}),
         ({"caption": "", "alt": "a cat"}, {"caption": "a cat"}),
         ({"caption": None, "txt": "a cat", "nsfw": False}, {"caption": "a cat", "nsfw": False}),
         ({"license": "by", "score": float("nan"), "width": 3}, {"licence": "by", "width": 3}),
         ({"blob": b"text", "raw": b"\xff\x00"}, {"blob": "text", "raw": "/wA="}),
-        ({"when": datetime.datetime(2020, 1, 2), "price": decimal.Decimal("1.50")}, {"when": "2020-01-02T00:00:00", "price": "1.50"}),
+        (
+            {"when": datetime.datetime(2020, 1, 2), "price": decimal.Decimal("1.50")},
+            {"when": "2020-01-02T00:00:00", "price": "1.50"},
+        ),
         ({"bad": "\ud800x"}, {"bad": "\ufffdx"}),
-        ({"url": "https://u:p@h/a?sig=1", "page": "https://u:p@h/"}, {"url": "https://h/a?sig=REDACTED", "page": "https://h/"}),
+        (
+            {"url": "https://u:p@h/a?sig=1", "page": "https://u:p@h/"},
+            {"url": "https://h/a?sig=REDACTED", "page": "https://h/"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_normalise(values: dict[str, Any], expected: dict[str, Any]) -> None:
     assert loaded(values) == expected
 
@@ -69,7 +78,9 @@ def test_any_values_become_valid_json_in_utf8(values: dict[str, Any]) -> None:
 
 
 def test_sidecars_merge() -> None:
-    assert sidecar_values({"txt": b"\xef\xbb\xbfa cat\n", "json": b'{"caption": "a cat", "cls": 1}', "cls": b"7\n"}) == {
+    assert sidecar_values(
+        {"txt": b"\xef\xbb\xbfa cat\n", "json": b'{"caption": "a cat", "cls": 1}', "cls": b"7\n"}
+    ) == {
         "caption": "a cat",
         "cls": 1,
     }

@@ -20,7 +20,13 @@ class Outer(BaseModel):
 
 def test_credentials_are_never_shown_but_are_there() -> None:
     config = FolderConfig(path="s3://b", storage_options=OPTIONS)
-    shown = [repr(config), str(config), config.model_dump_json(), json.dumps(config.model_dump()), repr(config.storage_options)]
+    shown = [
+        repr(config),
+        str(config),
+        config.model_dump_json(),
+        json.dumps(config.model_dump()),
+        repr(config.storage_options),
+    ]
     assert not any("AKIAXYZ" in text or "http://h" in text for text in shown)
     assert config.model_dump()["storage_options"] == {
         "key": "***",
@@ -55,7 +61,10 @@ def test_unknown_kind_and_bad_network_are_errors() -> None:
         UrlsConfig(path="x", allowed_networks=("300.0.0.0/8",))
 
 
-@pytest.mark.parametrize("config", [FolderConfig(path="/no/such"), WebDatasetConfig(path="memory://nothing-here"), UrlsConfig(path="/no/such/*.csv")])  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [FolderConfig(path="/no/such"), WebDatasetConfig(path="memory://nothing-here"), UrlsConfig(path="/no/such/*.csv")],
+)
 def test_a_path_that_is_not_there_is_a_clear_error(config: FolderConfig) -> None:
-    with pytest.raises(SourceError, match="does not exist|holds no"):
+    with pytest.raises(SourceError, match=r"does not exist|holds no"):
         open_source(config).units()

@@ -84,7 +84,7 @@ def test_negative_size_does_not_run_in_circles() -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_bytes_end_in_an_answer(data: st.DataObject) -> None:
-    tar = bytearray(tar_bytes(THREE[:2] + [("a" * 120 + ".jpg", b"x")]))
+    tar = bytearray(tar_bytes([*THREE[:2], ("a" * 120 + ".jpg", b"x")]))
     for _ in range(data.draw(st.integers(0, 6))):
         tar[data.draw(st.integers(0, len(tar) - 1))] = data.draw(st.integers(0, 255))
     members, _ = scanned(bytes(tar[: data.draw(st.integers(0, len(tar)))]))

@@ -99,7 +99,11 @@ def test_the_same_name_in_several_tars(tmp_path: Path) -> None:
     for number in range(3):
         write_tar(tmp_path / f"{number}.tar", [("a.jpg", P[number])])
     locators = listed(open_source(WebDatasetConfig(path=str(tmp_path))))
-    assert [(item.uri, item.member) for item in locators] == [("0.tar", "a.jpg"), ("1.tar", "a.jpg"), ("2.tar", "a.jpg")]
+    assert [(item.uri, item.member) for item in locators] == [
+        ("0.tar", "a.jpg"),
+        ("1.tar", "a.jpg"),
+        ("2.tar", "a.jpg"),
+    ]
     assert len({item.id for item in locators}) == 3
 
 
@@ -113,13 +117,25 @@ def test_links_and_devices_are_unsafe(tmp_path: Path) -> None:
     ]
     tar = write_tar(tmp_path / "a.tar", members)
     unsafe = Reason.UNSAFE_MEMBER
-    assert plain(tar) == [("a.jpg", P[0], None), ("sym.jpg", None, unsafe), ("hard.jpg", None, unsafe), ("dev.jpg", None, unsafe)]
+    assert plain(tar) == [
+        ("a.jpg", P[0], None),
+        ("sym.jpg", None, unsafe),
+        ("hard.jpg", None, unsafe),
+        ("dev.jpg", None, unsafe),
+    ]
     details = [item.problem_detail for item in listed(open_source(WebDatasetConfig(path=str(tar))))]
     assert details[1:3] == ["a symbolic link to '/etc/passwd'", "a hard link to 'a.jpg'"]
 
 
 def test_litter_and_names_without_extension_are_no_inputs(tmp_path: Path) -> None:
-    members = [("._a.jpg", b"x"), ("__MACOSX/a.jpg", b"x"), ("d/__MACOSX/b.jpg", b"x"), ("README", b"x"), ("a.npy", b"x"), ("a.jpg", P[0])]
+    members = [
+        ("._a.jpg", b"x"),
+        ("__MACOSX/a.jpg", b"x"),
+        ("d/__MACOSX/b.jpg", b"x"),
+        ("README", b"x"),
+        ("a.npy", b"x"),
+        ("a.jpg", P[0]),
+    ]
     assert plain(write_tar(tmp_path / "a.tar", members)) == [("a.jpg", P[0], None)]
 
 
@@ -248,7 +264,7 @@ def moto_url() -> Iterator[tuple[str, dict[str, object]]]:
     options: dict[str, object] = {
         "key": "testing",
         "secret": "testing",
-        "client_kwargs": {"endpoint_url": f"http://{host}:{port}", "region_name": "us-east-1"},
+        "client_kwargs": {"endpoint_url": f"http://{host}:{port}"},
     }
     fs = fsspec.filesystem("s3", **options)
     fs.mkdir("pool")
@@ -259,7 +275,9 @@ def moto_url() -> Iterator[tuple[str, dict[str, object]]]:
 
 
 @pytest.fixture(scope="module", params=["local", "memory", "s3"])
-def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Source, list[Locator], list[bytes | None]]:
+def big(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Source, list[Locator], list[bytes | None]]:
     options: dict[str, object] = {}
     if request.param == "local":
         folder = tmp_path_factory.mktemp("big")
@@ -281,12 +299,19 @@ def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return source, locators, expected
 
 
-def test_every_file_system_lists_the_same(big: tuple[Source, list[Locator], list[bytes | None]], tmp_path: Path) -> None:
+def test_every_file_system_lists_the_same(
+    big: tuple[Source, list[Locator], list[bytes | None]], tmp_path: Path
+) -> None:
     for name, data in TARS.items():
         (tmp_path / name).write_bytes(data)
     assert big[1] == listed(open_source(WebDatasetConfig(path=str(tmp_path))))
     assert sum(item.problem is None for item in big[1]) > 90
-    assert {item.problem for item in big[1]} == {None, Reason.UNSAFE_MEMBER, Reason.TRUNCATED_CONTAINER, Reason.BAD_CONTAINER}
+    assert {item.problem for item in big[1]} == {
+        None,
+        Reason.UNSAFE_MEMBER,
+        Reason.TRUNCATED_CONTAINER,
+        Reason.BAD_CONTAINER,
+    }
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -311,7 +336,7 @@ def test_any_order_works(big: tuple[Source, list[Locator], list[bytes | None]]) 
 
 
 def test_wrong_credentials_or_bucket_is_a_source_error(moto_url: tuple[str, dict[str, object]]) -> None:
-    with pytest.raises(SourceError, match="does not exist|cannot be listed"):
+    with pytest.raises(SourceError, match=r"does not exist|cannot be listed"):
         open_source(WebDatasetConfig(path="s3://no-such-bucket/x", storage_options=moto_url[1])).units()
 
 

@@ -1,0 +1,1 @@
+"""Metrics, probes, comparisons and benchmarks."""

@@ -1,0 +1,255 @@
+"""A whole run, as a user relies on it: the counts add up, nothing is measured twice, the same run gives the same bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from curation.manifest import verify_shards
+from pipeline.config import ConfigError, parse_config
+from pipeline.curate import CurateResult, curate
+from pipeline.ledger import funnel
+from pipeline.progress import RunProgress
+from pipeline.rundir import RunConflictError
+from pipeline.storage import Storage
+from tests.fixtures import pool
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+COUNT = 200
+
+
+def run(data: dict[str, Any], **options: bool) -> CurateResult:
+    return curate(parse_config(data), RunProgress(Console(quiet=True), quiet=True), **options)
+
+
+def ledger(output: Path) -> pa.Table:
+    return pa.concat_tables([pq.read_table(path) for path in sorted((output / "ledger").glob("*.parquet"))])
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[str]]:
+    folder = tmp_path_factory.mktemp("pool")
+    return folder, pool.write_folder(folder, COUNT)
+
+
+@pytest.fixture(scope="module")
+def finished(source: tuple[Path, Counter[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("runs") / "reference"
+    run(pool.config(source[0], output))
+    return output
+
+
+def test_counts_add_up_and_every_outcome_is_as_made(source: tuple[Path, Counter[str]], finished: Path) -> None:
+    counts = funnel(Storage(finished))
+    expected = dict(source[1])
+    assert counts["kept"] == expected.pop("kept")
+    assert counts["dropped"] == expected
+    assert counts["inputs"] == COUNT == counts["kept"] + sum(counts["dropped"].values())
+
+
+def test_ledger_has_one_row_for_each_input_in_source_order(source: tuple[Path, Counter[str]], finished: Path) -> None:
+    table = ledger(finished)
+    names = sorted(path.relative_to(source[0]).as_posix() for path in source[0].rglob("*") if path.is_file())
+    assert table.column("uri").to_pylist() == names
+    assert len(set(table.column("id").to_pylist())) == COUNT
+    rows = pool.inputs(COUNT)
+    expected = {name: outcome for name, _, outcome in rows}
+    found = {row["uri"]: row["reason"] or "kept" for row in table.select(["uri", "reason"]).to_pylist()}
+    for number in range(3, COUNT, 10):
+        # Of two equal files the smaller id survives, whichever that is.
+        pair = rows[number - 3][0], rows[number][0]
+        assert sorted(found.pop(name) for name in pair) == sorted(expected.pop(name) for name in pair)
+    assert found == expected
+
+
+def test_duplicates_name_a_kept_row_and_the_true_distance(finished: Path) -> None:
+    rows = {row["id"]: row for row in ledger(finished).to_pylist()}
+    dropped = [row for row in rows.values() if row["duplicate_of"] is not None]
+    assert len(dropped) == COUNT // 5
+    for row in dropped:
+        keeper = rows[row["duplicate_of"]]
+        assert keeper["verdict"] == "kept"
+        assert row["distance"] == bin(row["phash"] ^ keeper["phash"]).count("1") <= 4
+        if row["reason"] == "exact_duplicate":
+            assert row["sha256"] == keeper["sha256"]
+    kept = [row["phash"] for row in rows.values() if row["verdict"] == "kept" and not row["phash_degenerate"]]
+    assert all(bin(a ^ b).count("1") > 4 for i, a in enumerate(kept) for b in kept[:i])
+
+
+def test_limits_are_recorded_with_the_score_that_broke_them(finished: Path) -> None:
+    for row in ledger(finished).to_pylist():
+        if row["reason"] == "too_small":
+            assert (row["column"], row["score"], row["threshold"]) == ("short_side", row["short_side"], 64)
+            assert row["phash"] is None  # the header dropped it: not a pixel was decoded
+        if row["reason"] == "low_entropy":
+            assert row["score"] == pytest.approx(row["entropy"])
+            assert row["score"] < row["threshold"] == 3.0
+
+
+def test_shards_hold_the_original_bytes_of_the_kept_rows(source: tuple[Path, Counter[str]], finished: Path) -> None:
+    assert verify_shards(finished / "shards") == []
+    index = pa.concat_tables([pq.read_table(path) for path in sorted((finished / "shards/index").glob("*"))])
+    rows = {row["id"]: row for row in ledger(finished).to_pylist() if row["verdict"] == "kept"}
+    assert sorted(index.column("id").to_pylist()) == sorted(rows)
+    for entry in index.to_pylist():
+        data = (finished / "shards" / f"{entry['shard']}.tar").read_bytes()
+        image = data[entry["image_offset"] : entry["image_offset"] + entry["image_size"]]
+        assert image == (source[0] / rows[entry["id"]]["uri"]).read_bytes()
+
+
+def test_second_call_measures_nothing_and_changes_nothing(source: tuple[Path, Counter[str]], finished: Path) -> None:
+    before = pool.results(finished)
+    stamps = {path: path.stat().st_mtime_ns for path in finished.rglob("*.parquet")}
+    result = run(pool.config(source[0], finished))
+    assert result.annotated == 0
+    assert pool.results(finished) == before
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*.parquet")} == stamps
+
+
+@pytest.mark.parametrize("chunk_rows", [16, 7, 1000])
+def test_same_bytes_on_another_run_whatever_the_workers(
+    source: tuple[Path, Counter[str]], finished: Path, tmp_path: Path, chunk_rows: int
+) -> None:
+    data = pool.config(source[0], tmp_path / "again", chunk_rows=chunk_rows, ray={"max_workers": 1})
+    run(data)
+    ours, theirs = pool.results(tmp_path / "again"), pool.results(finished)
+    if chunk_rows == 16:
+        assert ours == theirs
+    else:
+        # Another chunk size is another configuration, and still the same verdicts and the same tars.
+        columns = ["id", "verdict", "reason", "duplicate_of", "distance", "phash"]
+        assert ledger(tmp_path / "again").select(columns).equals(ledger(finished).select(columns))
+        assert {n: b for n, b in ours["shards"].items() if n.endswith(".tar")} == {
+            n: b for n, b in theirs["shards"].items() if n.endswith(".tar")
+        }
+
+
+def test_tightening_decides_from_the_ledger_without_the_source(
+    source: tuple[Path, Counter[str]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "pool"
+    expected = pool.write_folder(folder, 60)
+    run(pool.config(folder, tmp_path / "run"))
+    # Make every picture unreadable without changing the listing: a decode would turn rows into read errors.
+    for path in folder.rglob("*.*"):
+        path.write_bytes(b"\0" * path.stat().st_size)
+    data = pool.config(folder, tmp_path / "run", policy={"low_entropy": {"min": 9.0}})
+    result = run(data)
+    assert result.annotated == 0
+    assert result.kept == 0
+    passing = sum(expected[name] for name in ("kept", "exact_duplicate", "near_duplicate", "low_entropy"))
+    assert result.dropped["low_entropy"] == passing
+
+
+def test_relaxing_measures_only_the_rows_that_it_lets_through(tmp_path: Path) -> None:
+    folder, output = tmp_path / "pool", tmp_path / "run"
+    expected = pool.write_folder(folder, 60)
+    scorers = {"aesthetic": {"kind": "photographic"}}
+    run(pool.config(folder, output, policy={"too_small": {"min": 64}}, scorers=scorers))
+    kept_paths = [folder / name for name, _, outcome in pool.inputs(60) if outcome != "too_small"]
+    for path in kept_paths:
+        path.write_bytes(b"\0" * path.stat().st_size)
+    # Only the small pictures can still be read. Decoding any other row again would show.
+    columns = ["id", "sha256", "phash", "aesthetic"]
+    before = ledger(output).select(columns)
+    config = parse_config(pool.config(folder, output, policy={"too_small": {"min": 20}}, scorers=scorers))
+    with pytest.raises(Exception, match="source changed"):  # export reads kept rows again, and says so
+        curate(config, RunProgress(Console(quiet=True), quiet=True))
+    after = ledger(output)
+    assert Counter(after.column("reason").to_pylist())["too_small"] == 0
+    small = [row for row in after.to_pylist() if row["short_side"] == 30]
+    assert len(small) == expected["too_small"]
+    assert all(row["phash"] is not None and row["aesthetic"] is not None for row in small)
+    old = {row["id"]: row for row in before.to_pylist() if row["phash"] is not None}
+    new = {row["id"]: row for row in after.select(columns).to_pylist()}
+    assert old
+    assert all(new[key] == row for key, row in old.items())
+
+
+def test_a_changed_model_invalidates_its_own_columns_alone(tmp_path: Path) -> None:
+    folder, output = tmp_path / "pool", tmp_path / "run"
+    pool.write_folder(folder, 40)
+    scorers: dict[str, Any] = {"person": {"kind": "cascade", "max_side": 96}, "aesthetic": {"kind": "photographic"}}
+    base = {"policy": {"no_person": None, "person_too_small": None}, "scorers": scorers}
+    run(pool.config(folder, output, **base))
+    before = pq.read_table(output / "work/scores/part-00000000.parquet")
+    scorers["person"]["max_side"] = 112
+    result = run(pool.config(folder, output, **base))
+    after = pq.read_table(output / "work/scores/part-00000000.parquet")
+    assert result.annotated > 0
+    same = [name for name in before.column_names if not name.startswith(("person", "face"))]
+    assert after.select(same).equals(before.select(same))
+    old, new = (table.schema.metadata[b"populace"] for table in (before, after))
+    assert old != new
+
+
+def test_other_inputs_are_refused_and_new_sets_the_old_run_aside(
+    source: tuple[Path, Counter[str]], tmp_path: Path
+) -> None:
+    first, second, output = tmp_path / "a", tmp_path / "b", tmp_path / "run"
+    pool.write_folder(first, 20)
+    pool.write_folder(second, 30)
+    run(pool.config(first, output))
+    before = pool.results(output)
+    with pytest.raises(RunConflictError, match=r"source\.path"):
+        run(pool.config(second, output))
+    assert pool.results(output) == before
+    result = run(pool.config(second, output), new=True)
+    assert result.inputs == 30
+    assert pool.results(tmp_path / "run.old-1") == before
+
+
+def test_a_source_that_changed_is_refused(tmp_path: Path) -> None:
+    folder, output = tmp_path / "pool", tmp_path / "run"
+    pool.write_folder(folder, 20)
+    run(pool.config(folder, output))
+    (folder / "00/more.jpg").write_bytes(pool.encode(pool.picture(999)))
+    with pytest.raises(RunConflictError, match="20 files then, 21 now"):
+        run(pool.config(folder, output))
+
+
+def test_a_rule_without_its_scorer_stops_before_the_run(tmp_path: Path) -> None:
+    pool.write_folder(tmp_path / "pool", 10)
+    with pytest.raises(ConfigError, match="text_overlay"):
+        run(pool.config(tmp_path / "pool", tmp_path / "run", policy={"text_overlay": {"max": 0.1}}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_empty_corpus_and_an_empty_funnel_are_results_too(tmp_path: Path) -> None:
+    folder = tmp_path / "pool"
+    folder.mkdir()
+    (folder / "a.jpg").write_bytes(b"")
+    result = run(pool.config(folder, tmp_path / "run"))
+    assert (result.inputs, result.kept, result.dropped, result.shards) == (1, 0, {"empty": 1}, 0)
+    assert verify_shards(tmp_path / "run/shards") == []
+
+
+@pytest.mark.parametrize("kind", ["webdataset", "parquet"])
+def test_other_sources_give_the_same_corpus(
+    kind: str, source: tuple[Path, Counter[str]], finished: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "pool"
+    if kind == "webdataset":
+        pool.write_tars(folder, COUNT)
+    else:
+        folder.mkdir()
+        rows = pool.inputs(COUNT)
+        table = pa.table({"image": [data for _, data, _ in rows], "caption": [name for name, _, _ in rows]})
+        pq.write_table(table, folder / "pool.parquet", row_group_size=37)
+    result = run(pool.config(folder, tmp_path / "run", kind))
+    expected = funnel(Storage(finished))
+    assert {"inputs": result.inputs, "kept": result.kept, "dropped": result.dropped} == expected
+    kept = pa.compute.equal(ledger(finished).column("verdict"), "kept")
+    ours = ledger(tmp_path / "run")
+    assert sorted(ours.filter(pa.compute.equal(ours.column("verdict"), "kept")).column("sha256").to_pylist()) == sorted(
+        ledger(finished).filter(kept).column("sha256").to_pylist()
+    )
+    if kind == "parquet":
+        assert ours.column("caption").to_pylist() == [name for name, _, _ in rows]

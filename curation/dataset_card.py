@@ -273,7 +273,7 @@ def _removal(facts: CardFacts) -> str:
     where = f"write to {escape(facts.contact)}" if facts.contact else "write to whoever published this dataset"
     return (
         f"To have an image removed, {where}, and name its key, its `id` in the index, its SHA-256, or the address it "
-        "was found at. An image is in one shard, and its removal rewrites that shard alone."
+        "was found at. An image is in one shard only, so that its removal concerns no other."
     )
 
 

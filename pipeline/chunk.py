@@ -200,8 +200,7 @@ class ChunkScorer:
         columns, errors = self.runners[stage.name](batch)
         for index, row in enumerate(rows):
             table.scored[stage.name][row] = True
-            for name, values in columns.items():
-                table.columns[name][row] = values[index]
+            table.set(row, {name: values[index] for name, values in columns.items()})
             if index in errors:
                 self._fail(state, row, stage.name, Problem(Reason.SCORER_FAILED, errors[index]))
 

@@ -155,7 +155,7 @@ def apply_override(data: dict[str, Any], override: str) -> None:
         value = yaml.load(text, _Loader) if text.strip() else None  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError):
         value = text
-    if _is_text(parts, data) and text.strip() and text.strip()[0] not in "'\"" and value is not None:
+    if text.strip().lower() not in ("", "null", "~") and text.strip()[0] not in "'\"" and _is_text(parts, data):
         # A path or title is taken as it stands: YAML would read 007 as 7, 2024-01-01 as a date, and cut at " #".
         value = text.strip()
     node = data

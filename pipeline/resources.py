@@ -29,6 +29,7 @@ class RayConfig(Config):
     max_workers: int | None = Field(
         None, ge=1, description="most workers of an operator; null: what the cluster has at the start"
     )
+    download_workers: int = Field(4, ge=1, description="workers that download, for source.kind urls")
     stall_timeout_s: float = Field(1800, gt=0, description="fail when no operator makes progress for this long")
 
 

@@ -49,6 +49,7 @@ class ScoreTable:
         for columns in self.stages.values():
             self.types.update(columns)
         self.types.update(PROBLEM_COLUMNS)
+        self._floats = {name: dtype for name, type_ in self.types.items() if (dtype := _float_type(type_)) is not None}
         self.columns: dict[str, list[Any]] = {name: [None] * self.rows for name in self.types}
         for name in LOCATOR_COLUMNS:
             self.columns[name] = locators.column(name).to_pylist()
@@ -67,8 +68,16 @@ class ScoreTable:
         self.columns["problem_detail"][row] = detail[:500].encode("utf-8", "replace").decode() if detail else None
 
     def set(self, row: int, values: Mapping[str, Any]) -> None:
-        """Set columns of one row."""
+        """Set columns of one row, at the precision at which they are stored.
+
+        Else a stage that reads an earlier stage's column would see other numbers when that was measured in the same run
+        than when it comes from the part of an earlier one.
+        """
         for name, value in values.items():
+            dtype = self._floats.get(name)
+            if dtype is not None and value is not None:
+                value = np.asarray(value, dtype)
+                value = value if value.ndim else value.item()
             self.columns[name][row] = value
 
     def arrays(self, names: Iterable[str], rows: Sequence[int] | None = None) -> dict[str, pa.Array]:
@@ -206,6 +215,12 @@ def to_arrow(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
             pa.array(offsets, pa.int32()), pa.array(data, type_.value_type), type=type_, mask=mask
         )
     return pa.array([_plain(value) for value in values], type_)
+
+
+def _float_type(type_: pa.DataType) -> np.dtype[Any] | None:
+    """The numpy type of a column of floats or of lists of floats, None for others."""
+    value_type = type_.value_type if pa.types.is_list(type_) else type_
+    return np.dtype(value_type.to_pandas_dtype()) if pa.types.is_floating(value_type) else None
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, Field
 
 from curation.records import Pixels
@@ -208,7 +209,8 @@ def preprocess(pixels: Pixels, settings: dict[str, Any], device: str) -> Any:
 
     size = settings["size"]
     target_height, target_width = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
-    image = torch.from_numpy(pixels).to(device).permute(2, 0, 1)
+    # Pixels that come out of shared memory are read-only, which PyTorch has no notion of.
+    image = torch.from_numpy(np.require(pixels, requirements=["C", "W"])).to(device).permute(2, 0, 1)
     height, width = image.shape[1:]
     scales = (target_height / height, target_width / width)
     mode = settings["resize_mode"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +66,8 @@ def make_spec(config: PopulaceConfig) -> AnnotateSpec:
 def steady_annotate(config: PopulaceConfig, workers: int) -> Rate:
     """Rate of the annotate pass between its start-up and its tail, with `workers` actors in a cluster of its own.
 
-    The clock is the time at which chunks are published. It runs from when as many chunks are done as there are workers to
-    when so few are left that a worker may have none; the chunks published between count.
+    The clock is the time at which chunks are published. It runs from when as many chunks are done as there are workers
+    to when so few are left that a worker may have none; the chunks published between count.
 
     Raises:
         ValueError: too few chunks to see a steady state.
@@ -85,7 +84,7 @@ def steady_annotate(config: PopulaceConfig, workers: int) -> Rate:
         resources = ray.cluster_resources()
         pools = PoolSizes(resources.get("CPU", 1), resources.get("GPU", 0))
         alive = sum(summary.alive for summary in annotate(spec, list(range(chunks)), pools))
-        time.sleep(0.5)
+        meter.sample()
     published = np.array([Path(spec.storage.path(part_name(chunk))).stat().st_mtime for chunk in range(chunks)])
     order = np.argsort(published)
     first, last = workers - 1, chunks - 1 - workers

@@ -79,7 +79,7 @@ def main() -> None:
             return steady_annotate(config, options.workers)
 
     sides = alternate(options.rounds, ours, lambda: run_loop(BareScreen(), files, options.workers))
-    report(compare("screen pass", "images/s", *sides, goal=GOAL))
+    report(compare("screen pass", "images/s", sides[0], sides[1], GOAL))
 
 
 if __name__ == "__main__":

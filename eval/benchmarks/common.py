@@ -134,7 +134,9 @@ def alternate(rounds: int, *sides: Callable[[], Rate]) -> list[list[Rate]]:
         for side in order if turn % 2 == 0 else order[::-1]:
             rate = sides[side]()
             results[side].append(rate)
-            note(f"round {turn + 1}/{rounds}, side {side + 1}: {rate.per_second:,.1f}/s, {rate.cpu_ms:.2f} CPU ms a row")
+            note(
+                f"round {turn + 1}/{rounds}, side {side + 1}: {rate.per_second:,.1f}/s, {rate.cpu_ms:.2f} CPU ms a row"
+            )
     return results
 
 
@@ -184,7 +186,7 @@ def run_loop(loop: Loop, items: Sequence[Any], workers: int, grab: int = 8) -> R
     ]
     for process in processes:
         process.start()
-    answers = []
+    answers: list[tuple[float, float, float, dict[str, int]]] = []
     while len(answers) < workers:
         if results.empty():
             if any(process.exitcode not in (None, 0) for process in processes):
@@ -222,7 +224,7 @@ def _loop_worker(loop: Loop, items: list[Any], grab: int, barrier: Any, counter:
 class CpuMeter:
     """CPU time of this process and all its descendants, sampled in the background."""
 
-    def __init__(self, every: float = 0.2) -> None:
+    def __init__(self, every: float = 1.0) -> None:
         self._every = every
         self._samples: list[tuple[float, float]] = []
         self._stop = threading.Event()
@@ -244,9 +246,13 @@ class CpuMeter:
         low, high = np.interp([start, stop], times, used)
         return float(high - low)
 
+    def sample(self) -> None:
+        """Take a sample now, beside those of the background."""
+        self._samples.append((time.time(), _tree_cpu()))
+
     def _run(self) -> None:
         while not self._stop.wait(self._every):
-            self._samples.append((time.time(), _tree_cpu()))
+            self.sample()
 
 
 def _tree_cpu() -> float:

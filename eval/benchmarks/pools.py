@@ -28,8 +28,8 @@ RECORD = "pool.json"
 MEGAPIXELS = (2, 4, 8, 8, 12)
 """Sizes of photographs in equal shares; the median is a common camera's or telephone's."""
 NOISE = 4.0
-"""Standard deviation of the noise that is added to enlarged pictures, 0..255. With it a picture of 8 megapixels has 2 to
-3 MB, as from a camera (12 megapixels: 2.7 MB); without, entropy decoding would be unnaturally cheap."""
+"""Standard deviation of the noise that is added to enlarged pictures, 0..255. With it 12 megapixels have 2.9 MB, as
+from a camera; without it, entropy decoding would be unnaturally cheap."""
 TILE = 4096
 
 

@@ -2,8 +2,8 @@
 
 Labels are "kept" and the reason codes. Within a duplicate family labels are interchangeable, because which member
 survives is the pipeline's choice: a family is right when it has the right number of each. An input may have more than
-one right label (`Truth.acceptable`); it then counts for the one that was found. A copy of a picture that was dropped for
-another reason is not expected to be called a duplicate: it shares the picture's verdict.
+one right label (`Truth.acceptable`); it then counts for the one that was found. A copy of a picture that was dropped
+for another reason is not expected to be called a duplicate: it shares the picture's verdict.
 """
 
 from __future__ import annotations

@@ -14,11 +14,16 @@ from PIL import Image, ImageDraw, ImageFont
 
 Size = tuple[int, int]
 Colour = tuple[int, int, int]
+Draw = Callable[[random.Random, Size], Image.Image]
 
-_WORDS = (
-    "annual report figures show that demand for the new service grew faster than expected while costs fell in every "
-    "region where the programme had been introduced before the end of the previous quarter"
-).split()
+_WORDS = tuple(
+    word
+    for line in (
+        "annual report figures show that demand for the new service grew faster than expected while costs fell in",
+        "every region where the programme had been introduced before the end of the previous quarter",
+    )
+    for word in line.split()
+)
 
 
 @cache
@@ -66,11 +71,11 @@ def line_chart(rng: random.Random, size: Size) -> Image.Image:
     draw = ImageDraw.Draw(image)
     for x in range(40, width, 60):
         draw.line((x, 20, x, height - 40), fill=(220, 220, 220))
-    for y in range(20, height - 30, 50):
-        draw.line((40, y, width - 20, y), fill=(220, 220, 220))
+    for row in range(20, height - 30, 50):
+        draw.line((40, row, width - 20, row), fill=(220, 220, 220))
     for _ in range(rng.randint(2, 5)):
         y = height / 2
-        points = []
+        points: list[tuple[float, float]] = []
         for x in range(40, width - 20, 6):
             y = min(max(y + rng.gauss(0, 12), 25), height - 45)
             points.append((x, y))
@@ -190,7 +195,7 @@ def gradient(rng: random.Random, size: Size) -> Image.Image:
     return Image.composite(Image.new("RGB", size, second), Image.new("RGB", size, first), ramp)
 
 
-DRAWINGS: tuple[tuple[str, Callable[[random.Random, Size], Image.Image]], ...] = (
+DRAWINGS: tuple[tuple[str, Draw], ...] = (
     ("bar_chart", bar_chart),
     ("line_chart", line_chart),
     ("cartoon_face", cartoon_face),

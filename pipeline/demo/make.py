@@ -9,7 +9,6 @@ from typing import Any
 
 from PIL import Image, ImageStat
 
-from curation.reasons import Reason
 from pipeline.demo import drawings, oddities, scenes, variants
 from pipeline.demo.outlines import Box
 from pipeline.demo.plan import KINDS, Order
@@ -175,14 +174,17 @@ def _no_person(order: Order, rng: random.Random, attempt: int) -> Made:
 
 def _drawn(order: Order, rng: random.Random, attempt: int) -> Made:
     size = rng.choice(scenes.FRAMES)
-    if order.kind == "gradient":
-        name, draw = "gradient", drawings.gradient
-    elif order.kind == "flat":
-        name, draw = (("flat", drawings.flat), ("nearly_flat", drawings.nearly_flat))[order.variety % 2]
-    else:
-        name, draw = drawings.DRAWINGS[order.variety % len(drawings.DRAWINGS)]
+    choices = _DRAWN[order.kind]
+    name, draw = choices[order.variety % len(choices)]
     scene = Scene(draw(rng, size), (), 0, f"drawn {name}")
     return _finished(order, variants.encode(scene.image, "png"), "png", scene, "none")
+
+
+_DRAWN = {
+    "gradient": (("gradient", drawings.gradient),),
+    "flat": (("flat", drawings.flat), ("nearly_flat", drawings.nearly_flat)),
+    "drawing": drawings.DRAWINGS,
+}
 
 
 def _broken(order: Order, rng: random.Random, attempt: int) -> Made:
@@ -236,18 +238,11 @@ def _derive(order: Order, rng: random.Random, origin: Made) -> Made:
         return _finished(order, data, {"jpeg": "jpg"}.get(kind, kind), scene, text)
     if order.kind == "strongly_cropped":
         return _changed(order, rng, scene, variants.strongly_cropped(rng, image, origin.faces))
+    if order.kind == "resized":
+        return _changed(order, rng, scene, variants.resized(rng, image, origin.faces))
     change = {
-        "resized": variants.resized,
         "recoloured": variants.recoloured,
         "slightly_cropped": variants.slightly_cropped,
         "mirrored": variants.mirrored,
     }[order.kind]
     return _changed(order, rng, scene, change(rng, image))
-
-
-def acceptable_of(order: Order) -> tuple[str, ...]:
-    """Labels as right as the expected one, whatever the picture."""
-    if order.kind == "drawing":
-        # What is mostly text may be called that, once it was taken for a person at all.
-        return (*KINDS[order.kind].acceptable, Reason.TEXT_OVERLAY)
-    return KINDS[order.kind].acceptable

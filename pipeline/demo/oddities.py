@@ -67,10 +67,8 @@ def _with_alpha(image: Image.Image) -> bytes:
 
 
 def _animated(image: Image.Image, kind: str) -> bytes:
-    small = image.copy()
-    small.thumbnail((480, 480))
-    others = [Image.new("RGB", small.size, shade) for shade in ((200, 30, 30), (30, 30, 200))]
-    return _save(small, kind, save_all=True, append_images=others, duration=200)
+    others = [Image.new("RGB", image.size, shade) for shade in ((200, 30, 30), (30, 30, 200))]
+    return _save(image, kind, save_all=True, append_images=others, duration=200)
 
 
 def _profiled(image: Image.Image) -> bytes:

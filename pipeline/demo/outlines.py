@@ -1,7 +1,7 @@
 """Outlines of the persons in the sample photographs, for cutting them out.
 
-Traced on the pictures as the packages ship them (GrabCut from hand-placed seeds, then simplified to at most 60 corners and
-checked by eye). Faces are boxes from hairline to chin, drawn by hand.
+Traced on the pictures as the packages ship them (GrabCut from hand-placed seeds, then simplified to at most 60 corners
+and checked by eye). Faces are boxes from hairline to chin, drawn by hand.
 """
 
 from __future__ import annotations

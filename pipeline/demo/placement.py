@@ -11,13 +11,12 @@ from pathlib import Path
 from curation.reasons import Reason
 from curation.records import record_id
 from pipeline.demo.make import Made
-from pipeline.demo.plan import KINDS, Order
+from pipeline.demo.plan import KINDS, LICENCES, Order
 from pipeline.demo.tars import HTML, TarWriter, write
 from pipeline.demo.truth import Truth
 
 MEMBERS_PER_TAR = 150
 FOLDERS = ("2023/spring", "2023/autumn", "2024/événements", "import.v2/phone", "unsorted")
-LICENCES = ("cc0-1.0", "cc-by-4.0", "public-domain")
 REFUSED_LICENCE = "all-rights-reserved"
 
 ODD_MEMBERS = 12

@@ -13,6 +13,25 @@ RADIUS = 4
 """Hamming radius of near duplicates that the truth assumes, bits of 64."""
 
 
+LIMITS: dict[Reason, tuple[float | None, float | None]] = {
+    Reason.TOO_SMALL: (256, None),
+    Reason.ASPECT_RATIO: (None, 3.0),
+    Reason.LOW_ENTROPY: (2.0, None),
+    Reason.TOO_DARK: (0.06, None),
+    Reason.TOO_BRIGHT: (None, 0.94),
+    Reason.BLURRED: (1.2, None),
+    Reason.NO_PERSON: (1, None),
+    Reason.PERSON_TOO_SMALL: (128, None),
+    Reason.NOT_PHOTO: (0.8, None),
+    Reason.TEXT_OVERLAY: (None, 0.1),
+}
+"""Limits (min, max) of the policy that the truth assumes. The pictures are small, so the person's is too; the paper's
+is 384 px. The metadata rules are that opted-out pictures and unlisted licences are dropped, and that unknown ones pass."""
+
+LICENCES = ("cc0-1.0", "cc-by-4.0", "pdm-1.0")
+"""Licences that the policy allows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of input.
@@ -63,12 +82,19 @@ KINDS: dict[str, Kind] = {
     "licence": Kind(24, Reason.LICENCE),
     "blocked": Kind(6, Reason.BLOCKED),
     # Dropped by what they show.
-    "no_person": Kind(170, Reason.NO_PERSON, is_person=False),
-    "drawing": Kind(100, Reason.NO_PERSON, (Reason.NOT_PHOTO,), is_person=False),
+    # Backgrounds that are out of focus, and the night sky.
+    "no_person": Kind(170, Reason.NO_PERSON, (Reason.BLURRED, Reason.TOO_DARK), is_person=False),
+    "drawing": Kind(
+        100,
+        Reason.NO_PERSON,
+        (Reason.LOW_ENTROPY, Reason.TOO_BRIGHT, Reason.NOT_PHOTO, Reason.TEXT_OVERLAY),
+        is_person=False,
+    ),
     "small_person": Kind(60, Reason.PERSON_TOO_SMALL),
-    "interface": Kind(40, Reason.NOT_PHOTO),
-    "comic": Kind(40, Reason.NOT_PHOTO),
-    "text_overlay": Kind(100, Reason.TEXT_OVERLAY),
+    "interface": Kind(60, Reason.NOT_PHOTO),
+    "comic": Kind(20, Reason.NOT_PHOTO, (Reason.NO_PERSON,)),
+    # So much lettering makes a poster.
+    "text_overlay": Kind(100, Reason.TEXT_OVERLAY, (Reason.NOT_PHOTO,)),
     # Cannot be read as a picture.
     "truncated": Kind(20, Reason.TRUNCATED),
     "cut_by_two": Kind(10, Reason.TRUNCATED),

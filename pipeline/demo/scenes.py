@@ -27,9 +27,10 @@ FRAMES: tuple[tuple[int, int], ...] = (
 """Sizes of the made pictures, px. Small enough that two cores curate 2,000 of them within the demo's time."""
 
 FACE_WIDTH = (74, 150)
-"""Width of the faces of persons that are large enough, px. The person's box is then at least 180 px on its short side."""
+"""Width of the faces of persons that are large enough, px. On the demo pool the short side of the person's box, as
+estimated from the face, is then at least 147 px."""
 
-SMALL_PERSON = (44, 80)
+SMALL_PERSON = (56, 96)
 """Short side of the box of persons that are too small, px."""
 
 
@@ -115,7 +116,7 @@ def behind_scene(rng: random.Random) -> Scene:
         return framed_scene(rng)
     x0, y0, x1, y1 = photograph.persons[0]
     source = pictures.load(photograph.name)
-    left, top = rng.randint(x0 // 2, x0 - 8), rng.randint(y0 // 2, y0 - 8)
+    left, top = rng.randint(x0 // 2, x0 - 120), rng.randint(y0 // 2, y0 - 8)
     window = (left, top, source.width, source.height)
     scale = 640 / max(source.width - left, source.height - top)
     size = (round((source.width - left) * scale), round((source.height - top) * scale))

@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageOps
 
 from pipeline.demo.drawings import font, inset_box, interface, words
 from pipeline.demo.outlines import Box
+from pipeline.demo.scenes import FACE_WIDTH
 
 Variant = tuple[Image.Image, str]
 
@@ -36,10 +37,11 @@ def encode(image: Image.Image, kind: str = "jpeg", quality: int = 90) -> bytes:
     return buffer.getvalue()
 
 
-def resized(rng: random.Random, image: Image.Image) -> Variant:
-    """Another size, the same shape."""
-    shortest = min(image.size)
-    scale = rng.uniform(max(0.6, 300 / shortest), 1.25)
+def resized(rng: random.Random, image: Image.Image, faces: Sequence[Box] = ()) -> Variant:
+    """Another size, the same shape; the faces stay wide enough for their persons to be large enough."""
+    narrowest = min((x1 - x0 for x0, _, x1, _ in faces), default=FACE_WIDTH[0])
+    smallest = max(0.6, 300 / min(image.size), FACE_WIDTH[0] / narrowest)
+    scale = rng.uniform(min(1.0, smallest), 1.25)
     size = (round(image.width * scale), round(image.height * scale))
     return image.resize(size, Image.Resampling.LANCZOS), f"resized x{scale:.2f}"
 

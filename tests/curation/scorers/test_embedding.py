@@ -295,6 +295,17 @@ def test_half_precision_stays_near(clip_folder: Path, pictures: list[npt.NDArray
     assert ((rows[0] * rows[1]).sum(axis=1) > 0.99).all()
 
 
+@pytest.mark.filterwarnings("error")
+def test_read_only_pixels_from_shared_memory_are_fine(clip_folder: Path, lite: EfficientNetEmbedding) -> None:
+    scorer = OpenClipEmbedding(OpenClipEmbeddingConfig(model=f"local-dir:{clip_folder}", device="cpu"))
+    scorer.setup()
+    picture = data.chelsea().copy()
+    frozen = picture.copy()
+    frozen.flags.writeable = False
+    for one in (scorer, lite):
+        assert bits(one.score(batch([frozen]))) == bits(one.score(batch([picture])))
+
+
 def test_only_the_image_tower_is_kept(clip_folder: Path) -> None:
     scorer = OpenClipEmbedding(OpenClipEmbeddingConfig(model=f"local-dir:{clip_folder}", device="cpu"))
     scorer.setup()

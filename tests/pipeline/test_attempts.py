@@ -1,0 +1,132 @@
+"""A row that kills its worker is found, costs itself only, and an innocent row is never blamed for one accident."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from curation.decode import DecodeConfig
+from curation.policy import Policy, PolicyConfig
+from pipeline.annotate import AnnotateSpec, Operator
+from pipeline.attempts import CAREFUL_FROM, STRIKES, Attempt
+from pipeline.storage import Storage
+
+RECORD = "work/attempts/chunk-00000003-1.json"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return Storage(tmp_path)
+
+
+def test_the_third_attempt_is_careful(storage: Storage) -> None:
+    assert (CAREFUL_FROM, STRIKES) == (3, 2)
+    assert [Attempt(storage, 3, 1).careful for _ in range(4)] == [False, False, True, True]
+    assert not Attempt(storage, 4, 1).careful
+    assert not Attempt(storage, 3, 0).careful
+
+
+def test_a_clean_close_starts_afresh(storage: Storage) -> None:
+    for _ in range(5):
+        attempt = Attempt(storage, 3, 1)
+    attempt.close()
+    assert not storage.exists(RECORD)
+    attempt.close()
+    assert not Attempt(storage, 3, 1).careful
+
+
+def die(storage: Storage, row: int) -> None:
+    """An attempt whose process dies inside a row: nothing after the row is entered is ever run."""
+    attempt = Attempt(storage, 3, 1)
+    attempt.row(row).__enter__()
+
+
+def test_a_row_is_passed_over_after_two_strikes(storage: Storage) -> None:
+    die(storage, 7)
+    die(storage, 7)
+    assert Attempt(storage, 3, 1).crashed == [7]
+    # It stays on record while the chunk is not done.
+    assert Attempt(storage, 3, 1).crashed == [7]
+
+
+def test_one_accident_is_not_enough_and_rows_are_counted_apart(storage: Storage) -> None:
+    for row in (7, 2, 9):
+        die(storage, row)
+    assert Attempt(storage, 3, 1).crashed == []
+    die(storage, 9)
+    die(storage, 2)
+    assert Attempt(storage, 3, 1).crashed == [2, 9]
+
+
+def test_a_row_that_came_through_is_off_the_record(storage: Storage) -> None:
+    for _ in range(4):
+        attempt = Attempt(storage, 3, 1)
+        with attempt.row(0):
+            assert json.loads(storage.read_bytes(RECORD))["current"] == 0
+        assert json.loads(storage.read_bytes(RECORD))["current"] is None
+    assert Attempt(storage, 3, 1).crashed == []
+
+
+WORKER = """
+import sys, pickle
+import numpy as np
+from tests.pipeline.test_attempts import operator_of
+operator = operator_of(sys.argv[1], sys.argv[2].split(","))
+print(operator({"chunk": np.array([0])})["alive"][0], flush=True)
+"""
+
+
+def operator_of(folder: str, bad: list[str]) -> Operator:
+    """The one operator of a run over a folder of pictures, whose scorer kills the process on bad rows."""
+    from curation.sources import FolderConfig, open_source
+    from pipeline.fetch import Reader
+    from pipeline.plan import list_unit, load_plan, make_plan
+    from tests.fixtures.counting import BlueScorer, KillingScorer, stage_set
+
+    storage = Storage(f"{folder}/run")
+    source = open_source(FolderConfig(path=f"{folder}/pool"))
+    units = source.units()
+    plan = load_plan(storage) or make_plan(
+        storage, source, units, 100, lambda items: ((n, list_unit(storage, source, n, unit, 100)) for n, unit in items)
+    )
+    stages = stage_set(KillingScorer(bad=tuple(bad)), BlueScorer())
+    policy = PolicyConfig(too_small=None, low_entropy=None, person_too_small=None)
+    spec = AnnotateSpec(storage, plan, Reader(storage, source), stages, Policy(policy, stages.names), DecodeConfig())
+    return Operator(spec, stages.names, 0, True, 1.0)
+
+
+def test_killed_again_and_again_all_other_rows_are_measured(tmp_path: Path) -> None:
+    from curation.records import record_id
+    from pipeline.scores import read_scores
+    from tests.fixtures.counting import BlueScorer, MeanScorer, stage_set
+    from tests.fixtures.pool import encode, picture
+
+    (tmp_path / "pool").mkdir()
+    for number in range(6):
+        (tmp_path / "pool" / f"{number}.jpg").write_bytes(encode(picture(number)))
+    bad = [record_id(f"{number}.jpg", "") for number in (1, 4)]
+    deaths, output = 0, ""
+    for _ in range(12):
+        done = subprocess.run(
+            [sys.executable, "-c", WORKER, str(tmp_path), ",".join(bad)], capture_output=True, text=True, check=False
+        )
+        if done.returncode == 0:
+            output = done.stdout
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        deaths += 1
+        assert not (tmp_path / "run" / "work" / "scores").exists()
+    # Two attempts on the whole chunk, then two strikes for each bad row.
+    assert deaths == 2 + 2 * 2
+    assert output.strip() == "4"
+    stages = stage_set(MeanScorer(bad=tuple(bad)), BlueScorer())
+    table = read_scores(Storage(tmp_path / "run"), 0, stages)
+    assert table.column("problem").to_pylist() == [None, "worker_crashed", None, None, "worker_crashed", None]
+    assert table.column("person_count").to_pylist() == [1, None, 1, 1, None, 1]
+    assert table.column("text_share").is_valid().to_pylist() == [True, False, True, True, False, True]
+    assert Storage(tmp_path / "run").list("work/attempts") == []

@@ -169,7 +169,9 @@ class _Curate:
         if parts and pending and rows_done:
             self.progress.message(f"{rows_done:,} of {plan.inputs:,} inputs have all their scores already")
         cpus = ray.cluster_resources()
-        pools = PoolSizes(cpus.get("CPU", 1), cpus.get("GPU", 0), self.config.ray.max_workers, self.config.ray.download_workers)
+        pools = PoolSizes(
+            cpus.get("CPU", 1), cpus.get("GPU", 0), self.config.ray.max_workers, self.config.ray.download_workers
+        )
         with self.progress.stage("annotate", plan.inputs, "images", rows_done) as progress:
             for summary in annotate(spec, pending, pools):
                 rows_done += summary.rows

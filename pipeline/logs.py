@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 LOG_FILE = "populace.log"
+RAY_FILE = "ray_messages.log"
 
 
 @contextmanager
 def run_log(folder: Path | None) -> Iterator[None]:
-    """Send messages of this process, and the traceback of a failure, to the run's log.
+    """Send messages of this process, the traceback of a failure, and what is printed to stdout, to the run's log.
+
+    Ray prints every retry and every dead worker to stdout, whatever its settings say, and there scripts expect a result.
 
     Args:
-        folder: the run's log folder; None (a run on an object store) leaves logging as it is.
+        folder: the run's log folder; None (a run on an object store) leaves logging as it is and drops stdout.
     """
     logger = logging.getLogger("pipeline")
     loggers = [logger, logging.getLogger("curation")]
@@ -25,7 +29,11 @@ def run_log(folder: Path | None) -> Iterator[None]:
         for item in loggers:
             item.addHandler(handler)
     try:
-        yield
+        with (
+            open(folder / RAY_FILE if folder is not None else os.devnull, "a", encoding="utf-8") as printed,
+            redirect_stdout(printed),
+        ):
+            yield
     except Exception:
         logger.exception("the run failed")
         raise

@@ -29,21 +29,29 @@ def run_tasks(
     running: dict[Any, int] = {}
     queue = iter(enumerate(items))
     exhausted = False
-    while running or not exhausted:
-        while not exhausted and len(running) < limit:
-            try:
-                position, item = next(queue)
-            except StopIteration:
-                exhausted = True
+    try:
+        while running or not exhausted:
+            while not exhausted and len(running) < limit:
+                try:
+                    position, item = next(queue)
+                except StopIteration:
+                    exhausted = True
+                    break
+                running[_call.options(num_cpus=num_cpus).remote(shared, item)] = position
+            if not running:
                 break
-            running[_call.options(num_cpus=num_cpus).remote(shared, item)] = position
-        if not running:
-            break
-        ready, _ = ray.wait(list(running), num_returns=1)
-        for reference in ready:
-            yield running.pop(reference), ray.get(reference)
+            ready, _ = ray.wait(list(running), num_returns=1)
+            for reference in ready:
+                yield running.pop(reference), ray.get(reference)
+    finally:
+        # After an error nothing may go on writing into a run that its owner believes to have stopped.
+        for reference in running:
+            ray.cancel(reference, force=True)
+        if running:
+            ray.wait(list(running), num_returns=len(running), timeout=CANCEL_S)
 
 
+CANCEL_S = 10.0
 RETRIES = 4
 """How often a job is tried again after an OSError (a storage hiccup) or the death of its worker."""
 

@@ -26,7 +26,7 @@ LIMITS: dict[Reason, tuple[float | None, float | None]] = {
     Reason.TEXT_OVERLAY: (None, 0.1),
 }
 """Limits (min, max) of the policy that the truth assumes. The pictures are small, so the person's is too; the paper's
-is 384 px. The metadata rules are that opted-out pictures and unlisted licences are dropped, and that unknown ones pass."""
+is 384 px. Beside these, opted-out pictures and unlisted licences are dropped, and pictures of unknown licence pass."""
 
 LICENCES = ("cc0-1.0", "cc-by-4.0", "pdm-1.0")
 """Licences that the policy allows."""

@@ -130,3 +130,26 @@ def test_slices_are_even_and_in_order(items: list[int], parts: int) -> None:
     assert len(runs) == min(parts, len(items))
     lengths = [len(run) for run in runs]
     assert not lengths or max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("how", ["error", "close"])
+def test_nothing_goes_on_after_the_caller_stopped(tmp_path: Path, how: str) -> None:
+    def work(item: int) -> None:
+        if item == 0:
+            if how == "error":
+                raise ValueError("stop")
+            return
+        (tmp_path / f"begun-{item}").touch()
+        time.sleep(1)
+        (tmp_path / f"ended-{item}").touch()
+
+    results = run_tasks(work, list(range(6)), num_cpus=0.5)
+    if how == "error":
+        with pytest.raises(ValueError, match="stop"):
+            list(results)
+    else:
+        next(results)
+        results.close()  # type: ignore[attr-defined]
+    time.sleep(1.5)
+    assert not list(tmp_path.glob("ended-*"))

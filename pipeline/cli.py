@@ -1,7 +1,8 @@
 """The `populace` command.
 
-Results go to stdout, progress and messages to stderr. Exit codes: 0 done; 1 the run failed; 2 the command, the configuration
-or the set-up is wrong (nothing was started); 3 not there yet (a funnel of an unfinished run); 130 interrupted.
+Results go to stdout, progress and messages to stderr. Exit codes: 0 done; 1 the run failed; 2 the command, the
+configuration or the set-up is wrong (nothing was started); 3 not there yet (a funnel of an unfinished run); 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -173,7 +174,8 @@ def _funnel(options: argparse.Namespace) -> int:
         counts = funnel(storage)
     except FileNotFoundError:
         print(
-            f"error: {options.run_directory} has no finished ledger yet: run `populace curate` with its configuration to finish it",
+            f"error: {options.run_directory} has no finished ledger yet: run `populace curate` with its "
+            "configuration to finish it",
             file=sys.stderr,
         )
         return UNFINISHED

@@ -1,7 +1,7 @@
 """One YAML file -> a typed, validated configuration.
 
-Every component owns its section's class; this module composes them, applies `key.path=value` overrides and turns mistakes
-into errors that say what was given, what is allowed and which key is nearest.
+Every component owns its section's class; this module composes them, applies `key.path=value` overrides and turns
+mistakes into errors that say what was given, what is allowed and which key is nearest.
 """
 
 from __future__ import annotations

@@ -252,8 +252,8 @@ def known_limits(config: PopulaceConfig) -> list[str]:
         limits.append("No person detector was run: pictures without people were not dropped.")
     elif person.kind != "yolo":
         limits.append(
-            f"Persons were found by their faces ({person.kind}): people seen from behind or with a hidden face were dropped as "
-            "no_person, and the size of a person is an estimate from the face (column person_box_source)."
+            f"Persons were found by their faces ({person.kind}): people seen from behind or with a hidden face were "
+            "dropped as no_person, and the size of a person is an estimate from the face (column person_box_source)."
         )
     if config.scorers.nsfw is None:
         limits.append("No detector of unsafe content was run.")

@@ -108,7 +108,7 @@ def _opencv() -> Finding:
             "opencv",
             False,
             " and ".join(wheels),
-            "two OpenCV wheels overwrite each other: uninstall both, then pip install 'opencv-python-headless>=4.10,<5'",
+            "two OpenCV wheels overwrite each other: uninstall both, pip install 'opencv-python-headless>=4.10,<5'",
         )
     try:
         import cv2
@@ -125,7 +125,7 @@ def _opencv() -> Finding:
     return Finding(
         "opencv",
         True,
-        f"{wheels[0] if wheels else cv2.__version__}, cascade detectors {'present' if cascades else 'absent (5.0 dropped them)'}",
+        f"{wheels[0] if wheels else cv2.__version__}, cascade detectors {'present' if cascades else 'absent'}",
     )
 
 
@@ -167,7 +167,7 @@ def _shared_memory() -> Finding:
     free = shutil.disk_usage(path).free / 2**30
     return Finding(
         "shared memory", True, f"{free:.1f} GiB free in /dev/shm",
-        "" if free >= LEAST_SHARED_MEMORY_GB else "Ray falls back to slower files: start the container with --shm-size=2g or more",
+        "" if free >= LEAST_SHARED_MEMORY_GB else "Ray falls back to slower files; use --shm-size=2g or more",
     )  # fmt: skip
 
 

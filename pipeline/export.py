@@ -1,8 +1,8 @@
 """Export: the kept rows of a ledger -> WebDataset shards, index, manifest, dataset card.
 
-The original bytes are copied from the source and compared with the SHA-256 that the ledger has; nothing is encoded again.
-Shards are written beside the old ones, each whole or not at all, and take their place together when all are there: a
-killed export leaves `shards.incomplete/`, from which the next one continues.
+The original bytes are copied from the source and compared with the SHA-256 that the ledger has; nothing is encoded
+again. Shards are written beside the old ones, each whole or not at all, and take their place together when all are
+there: a killed export leaves `shards.incomplete/`, from which the next one continues.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ def plan_export(storage: Storage, config: ExportConfig) -> list[ShardPlan]:
     members = np.stack([size[order], np.full(len(order), SIDECAR_ALLOWANCE)], axis=1)
     bounds = plan_shards(members, config.shard_bytes, config.shard_samples, group[order]).tolist()
     plans = []
-    for number, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for number, (start, stop) in enumerate(pairwise(bounds)):
         picked = order[start:stop]
         pieces = [
             (names[index], tuple(row[picked[part[picked] == index]].tolist())) for index in np.unique(part[picked])
@@ -249,7 +250,7 @@ def _card(storage: Storage, config: ExportConfig, facts: ExportFacts, manifest: 
     sides: Counter[str] = Counter()
     labels = [
         f"below {SHORT_SIDES[0]}",
-        *(f"{low}-{high - 1}" for low, high in zip(SHORT_SIDES, SHORT_SIDES[1:], strict=False)),
+        *(f"{low}-{high - 1}" for low, high in pairwise(SHORT_SIDES)),
     ]
     labels.append(f"{SHORT_SIDES[-1]} and more")
     for name in ledger_parts(storage):

@@ -1,7 +1,8 @@
 """What was downloaded is kept: one container per chunk, so that a URL is asked once and export copies what was scored.
 
-work/fetched/chunk-00000000-<random>.bin   the bodies, one after the other
-work/fetched/chunk-00000000.parquet        one row per input: offset, size, reason; written last, it marks the chunk as fetched
+work/fetched/chunk-00000000-<random>.bin  the bodies, one after the other
+work/fetched/chunk-00000000.parquet       one row per input: offset, size, reason; written last, it marks the
+                                          chunk as fetched
 """
 
 from __future__ import annotations

@@ -42,8 +42,9 @@ VERDICT_COLUMNS: dict[str, pa.DataType] = {
     "duplicate_of": pa.string(),
     "distance": pa.int16(),
 }
-"""verdict: kept | dropped. reason: the first that applied. stage, column, score, threshold: where, and the numbers at that
-time. detail: text of a problem. duplicate_of, distance: id of the kept row that this one repeats, and the Hamming distance."""
+"""verdict: kept | dropped. reason: the first that applied. stage, column, score, threshold: where, and the numbers at
+that time. detail: text of a problem. duplicate_of, distance: id of the kept row that this one repeats, and the Hamming
+distance."""
 
 PROMOTED = ("caption", "url", "licence")
 

@@ -16,7 +16,7 @@ RAY_FILE = "ray_messages.log"
 def run_log(folder: Path | None) -> Iterator[None]:
     """Send messages of this process, the traceback of a failure, and what is printed to stdout, to the run's log.
 
-    Ray prints every retry and every dead worker to stdout, whatever its settings say, and there scripts expect a result.
+    Ray prints every retry and every dead worker to stdout, whatever its settings say; scripts expect a result there.
 
     Args:
         folder: the run's log folder; None (a run on an object store) leaves logging as it is and drops stdout.
@@ -30,7 +30,7 @@ def run_log(folder: Path | None) -> Iterator[None]:
             item.addHandler(handler)
     try:
         with (
-            open(folder / RAY_FILE if folder is not None else os.devnull, "a", encoding="utf-8") as printed,
+            open(folder / RAY_FILE if folder is not None else os.devnull, "a", 1, encoding="utf-8") as printed,
             redirect_stdout(printed),
         ):
             yield

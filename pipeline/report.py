@@ -15,7 +15,7 @@ def funnel_table(funnel: Mapping[str, Any]) -> Table:
     """Inputs, kept and dropped per reason, adding up."""
     inputs = funnel["inputs"]
     table = Table(title="Funnel", title_justify="left", show_footer=False)
-    table.add_column("reason")
+    table.add_column("reason", no_wrap=True)
     table.add_column("rows", justify="right")
     table.add_column("share", justify="right")
     table.add_column("meaning")
@@ -38,7 +38,7 @@ def print_outcome(console: Console, output: str, funnel: Mapping[str, Any], shar
     console.print(funnel_table(funnel))
     lines = [
         f"ledger    {output}/ledger/   one row per input, with every score and the reason it was dropped",
-        f"shards    {output}/shards/   {shards} WebDataset tar{'s' if shards != 1 else ''}, index/, manifest.json, DATASET_CARD.md",
+        f"shards    {output}/shards/   {shards} tar{'s' if shards != 1 else ''}, index/, manifest.json and a card",
         f"lineage   {output}/lineage.json",
         f"next      populace funnel {output} --json; change a policy.* limit and run again: nothing is scored twice",
     ]

@@ -111,8 +111,8 @@ class RunDirectory:
             raise RunConflictError(
                 f"{self.storage.root} is a run over other inputs, and two runs never mix in one directory:\n  "
                 + "\n  ".join(differences)
-                + "\nUse another output, or --new to set the old run aside and start afresh here. (Policy, selection, export "
-                "and scorers may change inside a run: what was scored is used again.)"
+                + "\nUse another output, or --new to set the old run aside and start afresh here. (Policy, selection, "
+                "export and scorers may change inside a run: what was scored is used again.)"
             )
 
     def _take_lock(self) -> None:

@@ -1,7 +1,7 @@
 """The score table of one chunk: what has been measured so far, under which models.
 
-A score part is one Parquet file per chunk. Its schema metadata carry the fingerprint of every stage that wrote to it, so
-that a changed model invalidates that stage's columns and nothing else.
+A score part is one Parquet file per chunk. Its schema metadata carry the fingerprint of every stage that wrote to
+it, so that a changed model invalidates that stage's columns and nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Select: what is removed because of other rows. Global: over all chunks of the run.
 
-Exact duplicates by SHA-256, then perceptual duplicates within a Hamming radius, among the rows that pass the policy. Stars,
-not chains (`curation/dedup/`): every dropped row names a kept row within the radius, and no two kept rows are within it.
+Exact duplicates by SHA-256, then perceptual duplicates within a Hamming radius, among the rows that pass the policy.
+Stars, not chains (`curation/dedup/`): every dropped row names a kept row within the radius, and no two kept rows are
+within it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class SelectConfig(Config):
     )
     quality: tuple[str, ...] = Field(
         ("pixels", "bytes"),
-        description="which of a group survives: ledger columns, the first counts most, larger is better; ties go to the smaller id",
+        description="which of a group survives: ledger columns, the first counts most, larger is better; ties by id",
     )
 
 

@@ -13,7 +13,6 @@ from curation.scorers.base import ResourceConfig, Scorer, Weights
 from curation.scorers.header import HeaderScorer
 from curation.scorers.screen import ScreenScorer
 
-
 LOCATOR_INPUTS = ("id", "uri", "member", "metadata")
 """Columns that every row has from the listing."""
 
@@ -126,5 +125,5 @@ def assemble(scorers: list[Scorer], header: HeaderScorer, screen: ScreenScorer, 
                 weights,
             )
         )
-        provider.update({name: scorer.name for name in scorer.columns})
+        provider.update(dict.fromkeys(scorer.columns, scorer.name))
     return StageSet(tuple(stages), header, screen)

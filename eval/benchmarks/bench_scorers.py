@@ -27,13 +27,14 @@ def profile(loop: BareRecipe, files: Sequence[str], grab: int = 32) -> dict[str,
 def main() -> None:
     """Command line."""
     arguments = parser(__doc__)
-    arguments.add_argument("--pictures", type=int, default=100)
+    arguments.add_argument("--pictures", type=int, default=400, help="different photographs in the pool")
+    arguments.add_argument("--take", type=int, default=100, help="how many of them are measured")
     arguments.add_argument("overrides", nargs="*", help="key.path=value, as for populace curate")
     options = arguments.parse_args()
     report = Report(options.json)
     limit_native_threads(1)
     pool = photographs(options.data / f"photographs-{options.pictures}", options.pictures, options.workers)
-    files = sorted(str(path) for path in pool.glob("*.jpg"))
+    files = sorted(str(path) for path in pool.glob("*.jpg"))[: options.take]
     unused = options.data / "unused"
     recipe = recipe_config(RECIPE, pool, unused, *options.overrides)
     everything = recipe_config(RECIPE, pool, unused, *options.overrides, *(f"policy.{name}=null" for name in NO_POLICY))

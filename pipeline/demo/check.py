@@ -13,18 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from curation.reasons import Reason
-from pipeline.demo.families import distances
+from pipeline.demo.links import DUPLICATES, DuplicateLinks, duplicate_links
 from pipeline.demo.plan import RADIUS
 from pipeline.demo.truth import KEPT
 
 LEDGER_COLUMNS = ("id", "verdict", "reason", "duplicate_of", "distance", "phash")
 """What `check` reads of the ledger; `phash_degenerate` too if it is there."""
-
-DUPLICATES = (Reason.EXACT_DUPLICATE, Reason.NEAR_DUPLICATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +51,6 @@ class Score:
     def recall(self) -> float:
         """correct / expected; NaN when nothing was expected."""
         return self.correct / self.expected if self.expected else float("nan")
-
-
-@dataclass(frozen=True, slots=True)
-class DuplicateLinks:
-    """Whether the duplicates in the ledger are stars: each names a kept row that it is near.
-
-    Attributes:
-        exact, near: rows dropped for each reason.
-        not_kept: duplicates whose survivor is not a kept row.
-        other_family: duplicates whose survivor is of another family, and near it by its hash all the same.
-        wrong_distance: near duplicates whose distance is not that of the two hashes, or more than the radius.
-        kept_pairs: pairs of kept rows within the radius, degenerate hashes left out.
-    """
-
-    exact: int
-    near: int
-    not_kept: int
-    other_family: int
-    wrong_distance: int
-    kept_pairs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +139,7 @@ def check(ledger_table: pa.Table, truth: pa.Table, radius: int = RADIUS) -> Repo
         repeated=tuple(sorted(name for name, times in occurrences.items() if times > 1)),
         inconsistent=tuple(row["id"] for row in ledger if not _is_consistent(row)),
         scores=scores,
-        links=_links(ledger, families, radius),
+        links=duplicate_links(ledger, families, radius),
         mistakes=mistakes,
     )
 
@@ -275,35 +252,3 @@ def _blamed(family: Iterable[Mapping[str, Any]], found: Mapping[str, str], surpl
                 surplus[label] -= 1
                 blamed.append(row["id"])
     return blamed
-
-
-def _links(ledger: Sequence[Mapping[str, Any]], families: Mapping[str, str], radius: int) -> DuplicateLinks:
-    rows = {row["id"]: row for row in ledger}
-    counts: Counter[str] = Counter()
-    for row in ledger:
-        if row["verdict"] == "kept" or row["reason"] not in DUPLICATES:
-            continue
-        counts[row["reason"]] += 1
-        survivor = rows.get(row["duplicate_of"])
-        if survivor is None or survivor["verdict"] != "kept":
-            counts["not_kept"] += 1
-            continue
-        counts["other_family"] += families.get(row["id"]) != families.get(survivor["id"])
-        if row["reason"] == Reason.NEAR_DUPLICATE:
-            bits = None
-            if row["phash"] is not None and survivor["phash"] is not None:
-                bits = (row["phash"] ^ survivor["phash"]).bit_count()
-            counts["wrong_distance"] += bits is None or bits != row["distance"] or bits > radius
-    hashes = [
-        row["phash"]
-        for row in ledger
-        if row["verdict"] == "kept" and row["phash"] is not None and not row.get("phash_degenerate")
-    ]
-    return DuplicateLinks(
-        exact=counts[Reason.EXACT_DUPLICATE],
-        near=counts[Reason.NEAR_DUPLICATE],
-        not_kept=counts["not_kept"],
-        other_family=counts["other_family"],
-        wrong_distance=counts["wrong_distance"],
-        kept_pairs=int(np.triu(distances(hashes) <= radius, 1).sum()) if hashes else 0,
-    )

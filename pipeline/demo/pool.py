@@ -27,6 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import PIL
 import pyarrow as pa
@@ -87,7 +88,7 @@ def build_pool(output_dir: str | Path, seed: int = 0, inputs: int = 2000, proces
     root = Path(output_dir)
     names = tuple(item.name for item in pictures.available())
     _clear(root)
-    facts = {"seed": seed, "inputs": inputs, "photographs": names, "pillow": PIL.__version__}
+    facts = pool_facts(seed, inputs)
     write(root / MARKER, json.dumps(facts, indent=1).encode())
     made = _make_all(orders, seed, processes)
     acceptable = acceptable_labels(orders, made)
@@ -121,6 +122,21 @@ def build_pool(output_dir: str | Path, seed: int = 0, inputs: int = 2000, proces
     pq.write_table(result.folder, root / "folder.truth.parquet")
     pq.write_table(result.tars, root / "tars.truth.parquet")
     return result
+
+
+def pool_facts(seed: int, inputs: int) -> dict[str, Any]:
+    """What fixes the bytes of a pool: equal facts, equal pool."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    names = [item.name for item in pictures.available()]
+    return {
+        "seed": seed,
+        "inputs": inputs,
+        "photographs": names,
+        "pillow": PIL.__version__,
+        "generator": digest.hexdigest()[:16],
+    }
 
 
 def _clear(root: Path) -> None:

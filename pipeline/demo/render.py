@@ -18,7 +18,7 @@ SHOWN_MISTAKES = 12
 def render(report: Report) -> RenderableType:
     """Precision and recall per label, the duplicates, the commonest mistakes, and whether the demo passes."""
     table = Table(title="Checked against the known truth", title_justify="left", caption_justify="left")
-    table.add_column("label")
+    table.add_column("label", no_wrap=True)
     for name in ("expected", "found", "correct", "precision", "recall", "must be"):
         table.add_column(name, justify="right")
     for score in report.scores:

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import PIL
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
@@ -16,11 +15,10 @@ from rich.console import Console
 from curation.scorers.person import best_embedded_kind
 from pipeline.config import ConfigError, PopulaceConfig, load_config
 from pipeline.curate import curate
-from pipeline.demo import pictures
 from pipeline.demo.check import LEDGER_COLUMNS, check, combine
 from pipeline.demo.floors import passes
 from pipeline.demo.plan import RADIUS
-from pipeline.demo.pool import MARKER, build_pool
+from pipeline.demo.pool import MARKER, build_pool, pool_facts
 from pipeline.demo.render import render
 from pipeline.ledger import funnel
 from pipeline.progress import RunProgress
@@ -77,10 +75,7 @@ def _is_built(pool: Path, inputs: int, seed: int) -> bool:
     """Whether the pool is there, whole, and the one that would be built."""
     if not all((pool / f"{part}.truth.parquet").exists() for part in PARTS):
         return False
-    names = [item.name for item in pictures.available()]
-    wanted = {"seed": seed, "inputs": inputs, "photographs": names, "pillow": PIL.__version__}
-    found: dict[str, Any] = json.loads((pool / MARKER).read_bytes())
-    return found == wanted
+    return bool(json.loads((pool / MARKER).read_bytes()) == pool_facts(seed, inputs))
 
 
 def _config(output: Path, part: str, person: str) -> PopulaceConfig:

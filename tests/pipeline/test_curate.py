@@ -1,4 +1,4 @@
-"""A whole run, as a user relies on it: the counts add up, nothing is measured twice, the same run gives the same bytes."""
+"""A whole run, as a user relies on it: counts add up, nothing is measured twice, the same run gives the same bytes."""
 
 from __future__ import annotations
 

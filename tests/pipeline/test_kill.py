@@ -1,6 +1,7 @@
 """A run that is killed at any moment ends, when it is started again, as one that never was.
 
-The processes are real and die by SIGKILL. Moments are chosen by what is on disk (so that every stage is hit) and at random.
+The processes are real and die by SIGKILL. Moments are chosen by what is on disk (so that every stage is hit) and at
+random.
 """
 
 from __future__ import annotations

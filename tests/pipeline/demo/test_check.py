@@ -161,35 +161,6 @@ def test_rows_that_are_extra_repeated_or_contradictory_are_named() -> None:
     assert not passes(report)
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"duplicate_of": record_id("d1", "")}, "not_kept"),
-        ({"duplicate_of": "f" * 32}, "not_kept"),
-        ({"duplicate_of": record_id("b1", "")}, "other_family"),
-        ({"distance": 3}, "wrong_distance"),
-        ({"phash": HASHES["a"] ^ 0b11111, "distance": 5}, "wrong_distance"),
-        ({"phash": None}, "wrong_distance"),
-    ],
-)
-def test_broken_links_between_duplicates_are_counted(change: dict[str, Any], field: str) -> None:
-    rows = perfect()
-    rows["a2"] |= change
-    report = run(rows)
-    assert getattr(report.links, field) == 1
-    assert not passes(report)
-
-
-def test_kept_rows_within_the_radius_are_counted_unless_degenerate() -> None:
-    rows = perfect()
-    rows["b1"]["phash"] = HASHES["a"] ^ 0b1111
-    assert run(rows).links.kept_pairs == 1
-    rows["b1"]["phash"] = HASHES["a"] ^ 0b11111
-    assert run(rows).links.kept_pairs == 0
-    rows["b1"] |= {"phash": HASHES["a"], "phash_degenerate": True}
-    assert run(rows).links.kept_pairs == 0
-
-
 def test_reports_add_up_over_runs() -> None:
     good, bad = run(perfect()), perfect()
     bad["d1"] = ledger_row("d1", "no_person")

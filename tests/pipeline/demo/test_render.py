@@ -13,15 +13,15 @@ def printed(report: Report) -> str:
 
 
 def test_the_numbers_and_the_verdict_are_printed() -> None:
-    scores = (Score("kept", 40, 50, 39, 0), Score("blocked", 3, 0, 0, 0), Score("too_small", 8, 8, 8, 0))
+    scores = (Score("kept", 80, 100, 78, 0), Score("blocked", 3, 0, 0, 0), Score("too_small", 8, 8, 8, 0))
     mistake = Mistake("id", "a/b.jpg", "", "interface", "not_photo", "kept", "made of x")
     links = DuplicateLinks(5, 7, 0, 0, 0, 0)
-    text = printed(Report(61, 61, 50, 11, (), (), (), (), scores, links, (mistake, mistake)))
+    text = printed(Report(111, 111, 100, 11, (), (), (), (), scores, links, (mistake, mistake)))
     lines = [line.replace("│", " ").replace("┃", " ").split() for line in text.splitlines()]
-    assert ["kept", "40", "50", "39", "0.780", "0.975", "0.92", "/", "0.95"] in lines
+    assert ["kept", "80", "100", "78", "0.780", "0.975", "0.92", "/", "0.95"] in lines
     assert ["blocked", "3", "0", "0", "-", "0.000", "1", "/", "1"] in lines
     assert ["too_small", "8", "8", "8", "1.000", "1.000", "1", "/", "1"] in lines
-    assert "50 kept + 11 dropped; 0 lost, 0 extra" in text
+    assert "100 kept + 11 dropped; 0 lost, 0 extra" in text
     assert "5 exact and 7 near duplicates" in text
     assert "a/b.jpg (made of x)" in text
     assert "The check failed" in text

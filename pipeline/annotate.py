@@ -40,6 +40,10 @@ from pipeline.storage import Storage
 log = logging.getLogger(__name__)
 
 
+MOST_BLOCKS = 20_000
+"""Ray Data keeps a record of each block on the driver; beyond this many chunks, a block holds several."""
+
+
 @dataclass(frozen=True)
 class AnnotateSpec:
     """All that a worker needs; pickled into it."""
@@ -172,7 +176,7 @@ class FindDone:
 
 def chunks_with_parts(spec: AnnotateSpec) -> list[int]:
     """Chunks whose part exists, ascending."""
-    existing = set(spec.storage.list("work/scores"))
+    existing = set(spec.storage.names("work/scores"))
     return [chunk for chunk in range(len(spec.plan)) if part_name(chunk).rsplit("/", 1)[1] in existing]
 
 
@@ -180,13 +184,9 @@ def annotate(spec: AnnotateSpec, pending: list[int], pools: PoolSizes) -> Iterat
     """Run the graph over the pending chunks; yields a summary as each part is published."""
     if not pending:
         return
-    blocks = min(len(pending), 20_000)
-    dataset = ray.data.from_arrow_refs(
-        [
-            ray.put(pa.table({"chunk": pa.array(part, pa.int64())}))
-            for part in np.array_split(np.array(pending, dtype=np.int64), blocks)
-        ]
-    )
+    slices = np.array_split(np.array(pending, dtype=np.int64), min(len(pending), MOST_BLOCKS))
+    blocks: list[Any] = [ray.put(pa.table({"chunk": pa.array(part, pa.int64())})) for part in slices]
+    dataset: Any = ray.data.from_arrow_refs(blocks)
     if spec.reader.source.fetches:
         dataset = dataset.map_batches(
             Fetcher,

@@ -50,7 +50,9 @@ class ChunkState:
 class Watch(Protocol):
     """Told which row is being handled, so that one that kills its process can be found (`pipeline/attempts.py`)."""
 
-    careful: bool
+    @property
+    def careful(self) -> bool:
+        """True when rows must be handled one by one."""
 
     def row(self, row: int) -> AbstractContextManager[None]:
         """Entered while a row is handled."""

@@ -188,7 +188,7 @@ def ledger_record(storage: Storage) -> dict[str, Any] | None:
 
 def ledger_parts(storage: Storage) -> list[str]:
     """Names of the ledger's parts, in order."""
-    return [f"{LEDGER}/{name}" for name in storage.list(LEDGER) if name.endswith(".parquet")]
+    return [f"{LEDGER}/{name}" for name in storage.names(LEDGER) if name.endswith(".parquet")]
 
 
 def funnel(storage: Storage) -> dict[str, Any]:

@@ -127,8 +127,8 @@ def load_plan(storage: Storage) -> Plan | None:
         return None
     table = storage.read_table(CHUNKS)
     meta = json.loads(table.schema.metadata[META_KEY])
-    columns = [table.column(name).to_numpy() for name in ("unit", "row_group", "rows")]
-    return Plan(storage, *columns, meta["source_fingerprint"], meta["ignored"])
+    unit, row_group, rows = (table.column(name).to_numpy() for name in ("unit", "row_group", "rows"))
+    return Plan(storage, unit, row_group, rows, meta["source_fingerprint"], meta["ignored"])
 
 
 def make_plan(

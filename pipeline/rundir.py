@@ -82,7 +82,7 @@ class RunDirectory:
             self._lock = None
 
     def _refuse_foreign(self) -> None:
-        found = self.storage.list()
+        found = self.storage.names()
         if found and RUN_FILE not in found:
             raise RunConflictError(
                 f"{self.storage.root} is not empty and not a Populace run (it holds {', '.join(found[:5])}). "

@@ -55,7 +55,7 @@ class Storage:
         """True when a file or folder of that name is there."""
         return os.path.exists(self.path(name)) if self.local else bool(self._fs.exists(self.path(name)))
 
-    def list(self, folder: str = "") -> list[str]:
+    def names(self, folder: str = "") -> list[str]:
         """Sorted names directly inside a folder, temporary files left out; [] when there is none."""
         if self.local:
             try:

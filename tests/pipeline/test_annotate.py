@@ -91,7 +91,7 @@ def test_a_row_that_kills_its_worker_is_named_and_the_others_are_measured(tmp_pa
         outcome for *_, outcome in pool.inputs(20) if outcome not in ("truncated", "empty", "not_an_image", "too_small")
     ]
     assert sum(row["scored_person"] for row in rows) == len(sound)
-    assert spec.storage.list("work/attempts") == []
+    assert spec.storage.names("work/attempts") == []
 
 
 def test_only_missing_chunks_are_pending(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ ANSWERS: list[Payload | Exception] = [
 
 
 def files(storage: Storage) -> dict[str, bytes]:
-    return {name: storage.read_bytes(f"work/fetched/{name}") for name in storage.list("work/fetched")}
+    return {name: storage.read_bytes(f"work/fetched/{name}") for name in storage.names("work/fetched")}
 
 
 def read(reader: Reader, rows: Sequence[int], count: int = 6) -> list[Payload]:

@@ -214,11 +214,11 @@ def test_publishing_replaces_the_old_ledger_whole(storage: Storage) -> None:
     finish(storage, Drops(np.array([6]), ["near_duplicate"], ["x"], np.array([1], np.int16)))
     assert ledger_parts(storage) == [f"{LEDGER}/part-00000.parquet"]
     assert not storage.exists(STAGING)
-    assert storage.list() == ["ledger", "work"]
+    assert storage.names() == ["ledger", "work"]
     record = ledger_record(storage)
     assert record is not None
     assert record["dropped"]["near_duplicate"] == 1
-    assert sorted(storage.list(LEDGER)) == [COMPLETE, "part-00000.parquet"]
+    assert sorted(storage.names(LEDGER)) == [COMPLETE, "part-00000.parquet"]
 
 
 def test_killed_while_publishing_there_is_no_half_ledger(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_no_plan_before_all_units_are_listed_and_finished_units_are_not_listed_a
     with pytest.raises(RuntimeError, match="killed half-way"):
         plan_of(storage, Listing([3, 4, 5], frozenset({1})), 2)
     assert load_plan(storage) is None
-    assert storage.list("work/plan/units") == ["unit-00000000.parquet"]
+    assert storage.names("work/plan/units") == ["unit-00000000.parquet"]
     source = Listing([3, 4, 5])
     plan = plan_of(storage, source, 2)
     assert source.listed == [1, 2]

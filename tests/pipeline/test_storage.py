@@ -46,7 +46,7 @@ def test_a_file_is_there_after_the_block_and_not_before(storage: Storage) -> Non
         file.write(b"12")
         assert not storage.exists("a/b.bin")
     assert storage.read_bytes("a/b.bin") == b"12"
-    assert storage.list("a") == ["b.bin"]
+    assert storage.names("a") == ["b.bin"]
     assert storage.size("a/b.bin") == 2
 
 
@@ -61,7 +61,7 @@ def test_a_failed_write_leaves_the_old_content_and_nothing_else(storage: Storage
     with pytest.raises(RuntimeError, match="disk on fire"):
         write_and_fail()
     assert storage.read_bytes("x/file") == b"old"
-    assert storage.list("x") == ["file"]
+    assert storage.names("x") == ["file"]
 
 
 def test_folders_replace_each_other(storage: Storage) -> None:
@@ -72,7 +72,7 @@ def test_folders_replace_each_other(storage: Storage) -> None:
     storage.write_bytes("new/_complete.json", b"{1}")
     storage.publish_folder("new", "old", last="_complete.json")
     assert not storage.exists("new/part.bin")
-    assert storage.list("old") == ["_complete.json", "part.bin", "sub"]
+    assert storage.names("old") == ["_complete.json", "part.bin", "sub"]
     assert storage.read_bytes("old/sub/part.bin") == b"2"
 
 
@@ -87,13 +87,13 @@ def test_tables_come_back_with_their_metadata_and_equal_bytes(storage: Storage) 
 
 def test_removing_and_listing_what_is_not_there_is_fine(storage: Storage) -> None:
     storage.remove("nothing")
-    assert storage.list("nothing") == []
+    assert storage.names("nothing") == []
 
 
 def test_sweep_removes_what_a_killed_process_left(tmp_path: Path) -> None:
     storage = Storage(tmp_path)
     storage.write_bytes("work/part", b"1")
     (tmp_path / "work/.part.0a1b2c3d.tmp").write_bytes(b"half")
-    assert storage.list("work") == ["part"]
+    assert storage.names("work") == ["part"]
     storage.sweep()
     assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["part"]

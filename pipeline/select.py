@@ -143,9 +143,12 @@ def select(candidates: pa.Table, config: SelectConfig) -> Selection:
     Args:
         candidates: rows that pass the policy, as `ReadCandidates` gives them, in any order.
     """
-    candidates = candidates.sort_by("row")
-    count = len(candidates)
-    ids = candidates.column("id").to_numpy(zero_copy_only=False).astype(object)
+    order = np.argsort(candidates.column("row").to_numpy(), kind="stable")
+    count = len(order)
+    ids = compact_text(candidates.column("id"))[order]
+    contents = compact_text(candidates.column("sha256"))[order]
+    # The text is the bulk of it; the rest is picked in row order without it.
+    candidates = candidates.drop_columns(["id", "sha256"]).take(pa.array(order))
     quality = (
         np.stack(
             [candidates.column(f"quality_{position}").to_numpy() for position in range(len(config.quality))], axis=1
@@ -157,9 +160,7 @@ def select(candidates: pa.Table, config: SelectConfig) -> Selection:
     reason = np.full(count, None, dtype=object)
     distance = np.full(count, -1, dtype=np.int16)
     if config.exact_duplicates and count:
-        keeper = exact_duplicates(
-            candidates.column("sha256").to_numpy(zero_copy_only=False).astype(object), quality, ids
-        )
+        keeper = exact_duplicates(contents, quality, ids)
         reason[keeper >= 0] = Reason.EXACT_DUPLICATE.value
         distance[keeper >= 0] = 0
     degenerate = 0
@@ -183,6 +184,11 @@ def select(candidates: pa.Table, config: SelectConfig) -> Selection:
         keeper[moved], distance[moved] = keeper[first], distance[first]
         reason[moved] = Reason.NEAR_DUPLICATE.value
     rows = np.flatnonzero(keeper >= 0)
-    return Selection(
-        candidates.column("row").to_numpy()[rows], reason[rows], ids[keeper[rows]], distance[rows], degenerate
-    )
+    names = ids[keeper[rows]].astype(str).astype(object)
+    return Selection(candidates.column("row").to_numpy()[rows], reason[rows], names, distance[rows], degenerate)
+
+
+def compact_text(column: pa.ChunkedArray) -> npt.NDArray[np.bytes_]:
+    """ASCII text without nulls as bytes [n]: no Python object stays alive per value."""
+    parts = [np.array(chunk.to_pylist(), dtype=np.bytes_) for chunk in column.chunks if len(chunk)]
+    return np.concatenate(parts) if parts else np.empty(0, dtype="S1")

@@ -15,6 +15,7 @@ import logging
 import math
 import pickle
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +56,7 @@ class AnnotateSpec:
     policy: Policy
     decode: DecodeConfig
     retry: frozenset[str] = field(default_factory=frozenset)
+    session: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
     def complete_for(self) -> str:
@@ -109,7 +111,7 @@ class Operator:
         handed_over = "state" in batch
         # The state was pickled by this run's own worker and came through Ray's object store.
         state = pickle.loads(batch["state"][0]) if handed_over else spec.load(chunk)  # noqa: S301
-        attempt = Attempt(spec.storage, chunk, self.position)
+        attempt = Attempt(spec.storage, chunk, self.position, spec.session)
         for row in attempt.crashed:
             if state.table.columns["problem"][row] is None:
                 state.table.fail(row, "read", Reason.WORKER_CRASHED, "the worker died twice on this row")

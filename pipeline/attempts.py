@@ -3,7 +3,8 @@
 A native library can crash its process on hostile bytes, or memory can run out in a way that no exception reports.
 Ray then runs the chunk again, for ever. So each chunk counts its attempts; from the third on it is handled row by
 row, with the current row on record, and a row during which the process died twice gets the reason `worker_crashed`
-and is passed over. Twice, because a preempted node looks the same, once.
+and is passed over. Twice, because a preempted node looks the same, once. A death that took the whole run with it is
+no strike: somebody stopped the run.
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ STRIKES = 2
 class Attempt:
     """One attempt of one operator at a chunk: opened before its first row, closed when it is done with the chunk."""
 
-    def __init__(self, storage: Storage, chunk: int, operator: int) -> None:
+    def __init__(self, storage: Storage, chunk: int, operator: int, session: str = "") -> None:
+        """Args:
+        session: identifies the run of the driver; only deaths within one session are strikes.
+        """
         self._storage = storage
         self._name = f"work/attempts/chunk-{chunk:08d}-{operator}.json"
+        self._session = session
         self._count = 1
         self._strikes: dict[int, int] = {}
         if storage.exists(self._name):
             record = json.loads(storage.read_bytes(self._name))
             self._count = record["count"] + 1
             self._strikes = {int(row): strikes for row, strikes in record["strikes"].items()}
-            if record["current"] is not None:
+            if record["current"] is not None and record["session"] == session:
                 self._strikes[record["current"]] = self._strikes.get(record["current"], 0) + 1
         self._write(None)
 
@@ -57,5 +62,5 @@ class Attempt:
         self._storage.remove(self._name)
 
     def _write(self, current: int | None) -> None:
-        record = {"count": self._count, "current": current, "strikes": self._strikes}
+        record = {"count": self._count, "current": current, "strikes": self._strikes, "session": self._session}
         self._storage.write_bytes(self._name, json.dumps(record).encode())

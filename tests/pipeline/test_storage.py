@@ -16,7 +16,7 @@ def s3() -> Iterator[str]:
     import boto3
     from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer(port=0)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"

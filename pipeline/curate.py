@@ -22,7 +22,7 @@ from curation.sources import open_source
 from curation.sources.base import Source, Unit
 from pipeline.annotate import AnnotateSpec, FindDone, PoolSizes, annotate, chunks_with_parts
 from pipeline.config import ConfigError, PopulaceConfig
-from pipeline.export import MANIFEST, SHARDS, ExportFacts, export, manifest_record
+from pipeline.export import MANIFEST, SHARDS, ExportFacts, check_sidecar, export, manifest_record
 from pipeline.fetch import Reader
 from pipeline.ledger import STAGING, LedgerPart, LedgerWriter, complete_record, ledger_record, publish_ledger
 from pipeline.lineage import code_version, lineage, write_lineage
@@ -98,6 +98,7 @@ def build_stages(config: PopulaceConfig) -> StageSet:
     try:
         stages = assemble(build_scorers(config.scorers), header, screen, fingerprint(config.decode))
         check_quality(config.select.quality, stages)
+        check_sidecar(config.export, [name for stage in stages for name in stage.columns])
         return stages
     except ValueError as error:
         raise ConfigError(str(error)) from None

@@ -7,9 +7,10 @@ there: a killed export leaves `shards.incomplete/`, from which the next one cont
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -54,6 +55,28 @@ class ExportConfig(Config):
     )  # fmt: skip
     title: str = Field("Human images", description="name of the dataset on its card")
     contact: str | None = Field(None, description="where to ask for removal; printed on the card")
+
+
+def check_sidecar(config: ExportConfig, measured: Collection[str]) -> None:
+    """Find out before the run that the sidecar's columns are columns of a ledger.
+
+    The defaults may name columns of scorers that this run does not have; a name of the user's may not.
+
+    Args:
+        measured: the columns that the run's stages give.
+
+    Raises:
+        ValueError: a name is no column.
+    """
+    usual = ExportConfig.model_fields["sidecar"].default
+    valid = sorted({*measured, "caption", "url", "licence", *usual})
+    for name in config.sidecar:
+        if name not in valid:
+            near = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+            raise ValueError(
+                f"export.sidecar: {name!r} is no column that this run measures: "
+                f"{f'did you mean {near[0]}? ' if near else ''}valid: {', '.join(valid)}"
+            )
 
 
 class SourceChangedError(RuntimeError):

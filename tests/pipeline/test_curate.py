@@ -222,6 +222,14 @@ def test_a_rule_without_its_scorer_stops_before_the_run(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("section", "value"), [("export", {"sidecar": ["widht"]}), ("select", {"quality": ["widht"]})])
+def test_a_column_that_there_is_not_stops_before_the_run(tmp_path: Path, section: str, value: dict[str, Any]) -> None:
+    pool.write_folder(tmp_path / "pool", 10)
+    with pytest.raises(ConfigError, match="did you mean width"):
+        run(pool.config(tmp_path / "pool", tmp_path / "run", **{section: value}))
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_empty_corpus_and_an_empty_funnel_are_results_too(tmp_path: Path) -> None:
     folder = tmp_path / "pool"
     folder.mkdir()

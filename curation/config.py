@@ -22,6 +22,7 @@ class Config(BaseModel):
         protected_namespaces=(),
         coerce_numbers_to_str=True,
         hide_input_in_errors=True,
+        allow_inf_nan=False,
     )
 
 

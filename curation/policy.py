@@ -42,6 +42,13 @@ class Limit(Config):
     min: float | None = Field(None, description="smallest score that passes")
     max: float | None = Field(None, description="largest score that passes")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _not_a_number(cls, value: Any) -> Any:
+        if isinstance(value, int | float | str):
+            raise ValueError(f"a limit has min, max or both: give .min={value} or .max={value}")
+        return value
+
     @model_validator(mode="after")
     def _ordered(self) -> Limit:
         if self.min is None and self.max is None:

@@ -36,7 +36,7 @@ from pipeline.plan import Plan, to_locators
 from pipeline.resources import limit_native_threads
 from pipeline.scores import ScoreTable, missing_scores, part_meta, part_name, read_scores
 from pipeline.stages import StageSet
-from pipeline.storage import Storage
+from pipeline.storage import UNREADABLE, DamagedFileError, Storage
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,12 @@ class AnnotateSpec:
         table = ScoreTable(locators, self.stages.columns)
         name = part_name(chunk)
         if self.storage.exists(name):
-            table.load(self.storage.read_table(name), self.stages.fingerprints, self.retry)
+            try:
+                part = self.storage.read_table(name)
+            except UNREADABLE as error:
+                log.warning("%s is damaged, its rows are measured again: %s", name, error)
+            else:
+                table.load(part, self.stages.fingerprints, self.retry)
         return ChunkState.start(chunk, table, to_locators(locators))
 
     def publish(self, state: ChunkState) -> None:
@@ -162,12 +167,16 @@ class FindDone:
         spec = self.spec
         done = []
         for chunk in chunks:
-            with spec.storage.open_read(part_name(chunk)) as file:
-                parquet = pq.ParquetFile(file)
-                stamped = part_meta(parquet.schema_arrow).get("complete_for") == spec.complete_for
-                if parquet.metadata.num_rows != int(spec.plan.rows[chunk]):
-                    continue
-            table = read_scores(spec.storage, chunk, spec.stages, spec.policy.columns)
+            try:
+                with spec.storage.open_read(part_name(chunk)) as file:
+                    parquet = pq.ParquetFile(file)
+                    stamped = part_meta(parquet.schema_arrow).get("complete_for") == spec.complete_for
+                    if parquet.metadata.num_rows != int(spec.plan.rows[chunk]):
+                        continue
+                table = read_scores(spec.storage, chunk, spec.stages, spec.policy.columns)
+            except (DamagedFileError, *UNREADABLE) as error:
+                log.warning("%s is damaged, its rows are measured again: %s", part_name(chunk), error)
+                continue
             reasons = set(table.column("problem").to_pylist())
             if spec.retry & reasons or (not stamped and missing_scores(table, spec.policy)):
                 continue

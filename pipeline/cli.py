@@ -2,7 +2,7 @@
 
 Results go to stdout, progress and messages to stderr. Exit codes: 0 done; 1 the run failed; 2 the command, the
 configuration or the set-up is wrong (nothing was started); 3 not there yet (a funnel of an unfinished run); 130
-interrupted.
+interrupted; 143 terminated.
 """
 
 from __future__ import annotations
@@ -10,15 +10,25 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.storage import Storage
+from pipeline.storage import DamagedFileError, Storage, StorageError
 
-USAGE, FAILED, UNFINISHED, INTERRUPTED = 2, 1, 3, 130
+USAGE, FAILED, UNFINISHED, INTERRUPTED, TERMINATED = 2, 1, 3, 130, 143
+
+
+class Terminated(BaseException):
+    """SIGTERM came: a spot machine is taken back, or somebody stops the job."""
+
+
+def _terminate(*_: object) -> None:
+    raise Terminated
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(strays)}")
     if rest:
         options.overrides = [*options.overrides, *rest]
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -38,6 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command continues where it stopped", file=sys.stderr)
         return INTERRUPTED
+    except (Terminated, SystemExit) as error:
+        # While Ray starts, its own handler is in place; it exits with the signal's number.
+        if isinstance(error, SystemExit) and error.code != signal.SIGTERM:
+            raise
+        print("terminated; the same command continues where it stopped", file=sys.stderr)
+        return TERMINATED
     except BrokenPipeError:
         # The reader of our output went away (head, less): not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -102,9 +120,10 @@ def set_up_errors() -> tuple[type[Exception], ...]:
     from curation.scorers.base import MissingWeightsError
     from curation.sources.base import SourceError
     from pipeline.config import ConfigError
+    from pipeline.resources import RayAddressError
     from pipeline.rundir import RunConflictError
 
-    return ConfigError, SourceError, MissingWeightsError, RunConflictError
+    return ConfigError, SourceError, MissingWeightsError, RunConflictError, StorageError, RayAddressError
 
 
 def _guarded(console: Console, action: Callable[[], int]) -> int:
@@ -162,6 +181,10 @@ def _logged(console: Console, action: Callable[[], int]) -> int:
 
 
 def _funnel(options: argparse.Namespace) -> int:
+    return _guarded(Console(stderr=True), lambda: _count(options))
+
+
+def _count(options: argparse.Namespace) -> int:
     from pipeline.ledger import funnel
     from pipeline.report import funnel_table, results_console
     from pipeline.rundir import RUN_FILE
@@ -179,6 +202,9 @@ def _funnel(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return UNFINISHED
+    except DamagedFileError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
     if options.json:
         print(json.dumps(counts))
     else:

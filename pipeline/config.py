@@ -46,7 +46,11 @@ class PopulaceConfig(Config):
     @model_validator(mode="after")
     def _output_apart(self) -> PopulaceConfig:
         source, output = self.source.path, self.output
-        if is_local(source) and is_local(output) and Path(absolute(output)).is_relative_to(absolute(source)):
+        if (
+            is_local(source)
+            and is_local(output)
+            and Path(absolute(output)).resolve().is_relative_to(Path(absolute(source)).resolve())
+        ):
             raise ValueError(
                 f"output {output} lies inside source.path {source}, so that a run would find its own files among its "
                 "inputs. Give an output outside of the source."
@@ -89,7 +93,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> PopulaceConf
         raise ConfigError(f"{path} is not a YAML file in UTF-8: {error}") from None
     try:
         data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-01
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2024-13-01
         raise ConfigError(f"{path} is not valid YAML: {error}") from None
     data = {} if data is None else data
     if not isinstance(data, dict):

@@ -121,6 +121,8 @@ class _Curate:
 
     def __call__(self) -> CurateResult:
         plan = self._plan()
+        if plan.inputs == 0:
+            self.progress.message(f"{self.config.source.path} holds no image: the ledger and the corpus will be empty")
         spec = AnnotateSpec(
             self.storage,
             plan,
@@ -277,8 +279,8 @@ class _ListUnit:
 def _check_source(storage: Storage, source: Source, units: list[Unit]) -> None:
     """A run describes one fixed listing. Found changed, it is refused once anything was scored."""
     current = {"fingerprint": source.fingerprint(units), "files": sum(len(unit.entries) for unit in units)}
-    if storage.exists(SOURCE_RECORD):
-        before = json.loads(storage.read_bytes(SOURCE_RECORD))
+    before = storage.read_json(SOURCE_RECORD)
+    if before is not None:
         if before == current:
             return
         if load_plan(storage) is not None:

@@ -46,7 +46,9 @@ SHORT_SIDES = (256, 384, 512, 768, 1024, 2048)
 class ExportConfig(Config):
     """How the corpus is written."""
 
-    shard_bytes: int = Field(1_000_000_000, ge=1, description="largest tar, bytes; one larger sample has its own")
+    shard_bytes: int = Field(
+        1_000_000_000, ge=1, le=2**50, description="largest tar, bytes; one larger sample has its own"
+    )
     shard_samples: int = Field(10_000, ge=1, description="most samples in a tar")
     sidecar: tuple[str, ...] = Field(
         ("width", "height", "person_count", "person_box", "person_short_side", "head_yaw", "head_pitch", "head_roll",
@@ -92,9 +94,14 @@ class ShardPlan:
 
 
 def manifest_record(storage: Storage) -> dict[str, Any]:
-    """The manifest of the finished shards, or an empty one."""
-    name = f"{SHARDS}/{MANIFEST}"
-    return json.loads(storage.read_bytes(name)) if storage.exists(name) else {}
+    """The manifest of the finished shards; an empty one when there is none, or a tar or index is missing or has another
+    size."""
+    manifest = storage.read_json(f"{SHARDS}/{MANIFEST}") or {}
+    for shard in manifest.get("shards", ()):
+        for name, size in ((shard["tar"], shard["bytes"]), (shard["index"], shard["index_bytes"])):
+            if not storage.exists(f"{SHARDS}/{name}") or storage.size(f"{SHARDS}/{name}") != size:
+                return {}
+    return manifest
 
 
 def plan_export(storage: Storage, config: ExportConfig) -> list[ShardPlan]:
@@ -268,6 +275,13 @@ class ExportFacts:
     limits: Sequence[str]
 
 
+UNRECOGNISED = "stated in words that are not recognised"
+
+
+def _states_licence(metadata: str | None) -> bool:
+    return metadata is not None and bool(json.loads(metadata).get("licence"))
+
+
 def _card(storage: Storage, config: ExportConfig, facts: ExportFacts, manifest: Mapping[str, Any]) -> str:
     licences: Counter[str | None] = Counter()
     sides: Counter[str] = Counter()
@@ -278,9 +292,14 @@ def _card(storage: Storage, config: ExportConfig, facts: ExportFacts, manifest: 
     labels.append(f"{SHORT_SIDES[-1]} and more")
     for name in ledger_parts(storage):
         with storage.open_read(name) as file:
-            table = pq.ParquetFile(file).read(columns=["verdict", "licence", "short_side"])
+            table = pq.ParquetFile(file).read(columns=["verdict", "licence", "metadata", "short_side"])
         table = table.filter(pc.equal(table.column("verdict"), "kept"))
-        licences.update(table.column("licence").to_pylist())
+        licences.update(
+            known if known is not None or not _states_licence(text) else UNRECOGNISED
+            for known, text in zip(
+                table.column("licence").to_pylist(), table.column("metadata").to_pylist(), strict=True
+            )
+        )
         bins = np.digitize(table.column("short_side").to_numpy(zero_copy_only=False), SHORT_SIDES)
         sides.update(labels[position] for position in bins.tolist())
     return dataset_card(

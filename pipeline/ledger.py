@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curation.policy import STAGES, Policy
 from curation.reasons import Reason
 from pipeline.plan import Plan
 from pipeline.scores import LOCATOR_COLUMNS, PROBLEM_COLUMNS, read_scores
 from pipeline.stages import StageSet
-from pipeline.storage import Storage
+from pipeline.storage import UNREADABLE, DamagedFileError, Storage
 
 LEDGER = "ledger"
 STAGING = "ledger.incomplete"
@@ -73,6 +72,7 @@ class LedgerPart:
     name: str
     rows: int
     kept: int
+    bytes: int
     sha256: str
     reasons: dict[str, int]
 
@@ -100,9 +100,10 @@ class LedgerWriter:
         table = self._rows(scores, drops, start, stop)
         name = f"part-{group:05d}.parquet"
         self.storage.write_table(f"{STAGING}/{name}", table, row_group_size=8192)
-        digest = hashlib.sha256(self.storage.read_bytes(f"{STAGING}/{name}")).hexdigest()
+        data = self.storage.read_bytes(f"{STAGING}/{name}")
+        digest = hashlib.sha256(data).hexdigest()
         reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
-        return LedgerPart(name, len(table), len(table) - sum(reasons.values()), digest, dict(reasons))
+        return LedgerPart(name, len(table), len(table) - sum(reasons.values()), len(data), digest, dict(reasons))
 
     def _rows(self, scores: pa.Table, drops: Drops, start: int, stop: int) -> pa.Table:
         verdicts = self.policy.decide(scores)
@@ -167,7 +168,10 @@ def complete_record(parts: Sequence[LedgerPart], decision: str) -> dict[str, Any
         "rows": sum(part.rows for part in parts),
         "kept": sum(part.kept for part in parts),
         "dropped": dict(sorted(reasons.items())),
-        "parts": [{"name": part.name, "rows": part.rows, "kept": part.kept, "sha256": part.sha256} for part in parts],
+        "parts": [
+            {"name": part.name, "rows": part.rows, "kept": part.kept, "bytes": part.bytes, "sha256": part.sha256}
+            for part in parts
+        ],
     }
     record["sha256"] = hashlib.sha256(json.dumps(record["parts"], sort_keys=True).encode()).hexdigest()
     assert record["rows"] == record["kept"] + sum(reasons.values())
@@ -181,9 +185,16 @@ def publish_ledger(storage: Storage, record: dict[str, Any]) -> None:
 
 
 def ledger_record(storage: Storage) -> dict[str, Any] | None:
-    """`_complete.json` of a finished ledger, or None."""
-    name = f"{LEDGER}/{COMPLETE}"
-    return json.loads(storage.read_bytes(name)) if storage.exists(name) else None
+    """`_complete.json` of a finished ledger, or None when it is not finished, or not whole any more: a part is missing
+    or has another size."""
+    record = storage.read_json(f"{LEDGER}/{COMPLETE}")
+    if record is None or "parts" not in record:
+        return None
+    names = [part["name"] for part in record["parts"]]
+    if [f"{LEDGER}/{name}" for name in names] != ledger_parts(storage):
+        return None
+    sizes = [storage.size(f"{LEDGER}/{name}") for name in names]
+    return record if sizes == [part["bytes"] for part in record["parts"]] else None
 
 
 def ledger_parts(storage: Storage) -> list[str]:
@@ -195,14 +206,20 @@ def funnel(storage: Storage) -> dict[str, Any]:
     """Inputs, kept, and dropped per reason, counted from the rows of the ledger.
 
     Raises:
-        FileNotFoundError: the run has no finished ledger.
+        FileNotFoundError: the run has no finished ledger, or one that lost a part.
+        DamagedFileError: a part cannot be read.
     """
     if ledger_record(storage) is None:
         raise FileNotFoundError(f"{storage.root}: no finished ledger")
     inputs, reasons = 0, Counter[str]()
     for name in ledger_parts(storage):
-        with storage.open_read(name) as file:
-            column = pq.ParquetFile(file).read(columns=["reason"]).column("reason")
+        try:
+            column = storage.read_table(name, ["reason"]).column("reason")
+        except UNREADABLE as error:
+            raise DamagedFileError(
+                f"{storage.path(name)} is damaged ({error}). Remove it and run `populace curate` again: the ledger is "
+                "written anew from the scores."
+            ) from error
         inputs += len(column)
         for item in column.value_counts().to_pylist():
             if item["values"] is not None:

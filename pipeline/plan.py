@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from curation.records import LOCATOR_SCHEMA, Locator
 from curation.sources.base import Source, Unit
 from pipeline.scores import META_KEY
-from pipeline.storage import Storage
+from pipeline.storage import UNREADABLE, DamagedFileError, Storage
 
 CHUNKS = "work/plan/chunks.parquet"
 GROUP_ROWS = 32_768
@@ -78,8 +78,15 @@ class Plan:
 
     def locators(self, chunk: int) -> pa.Table:
         """The rows of a chunk (`LOCATOR_SCHEMA`)."""
-        with self.storage.open_read(unit_name(int(self.unit[chunk]))) as file:
-            return pq.ParquetFile(file).read_row_group(int(self.row_group[chunk]))
+        name = unit_name(int(self.unit[chunk]))
+        try:
+            with self.storage.open_read(name) as file:
+                return pq.ParquetFile(file).read_row_group(int(self.row_group[chunk]))
+        except UNREADABLE as error:
+            raise DamagedFileError(
+                f"{self.storage.path(name)} is damaged ({error}). Remove {self.storage.path('work/plan')} and run "
+                "again: the source is listed again, and no score is lost."
+            ) from error
 
 
 def unit_name(unit: int) -> str:
@@ -98,13 +105,22 @@ def to_locators(table: pa.Table) -> list[Locator]:
 def list_unit(storage: Storage, source: Source, ordinal: int, unit: Unit, chunk_rows: int) -> list[int]:
     """List one unit into its locator file, if that is not there yet. Returns the rows of each chunk."""
     name = unit_name(ordinal)
-    if not storage.exists(name):
+    if not _is_readable(storage, name):
         with storage.open_write(name) as file, pq.ParquetWriter(file, LOCATOR_SCHEMA, compression="zstd") as writer:
             for table in _chunks(source.list_unit(unit), chunk_rows):
                 writer.write_table(table, row_group_size=len(table))
     with storage.open_read(name) as file:
         metadata = pq.ParquetFile(file).metadata
         return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+
+def _is_readable(storage: Storage, name: str) -> bool:
+    try:
+        with storage.open_read(name) as file:
+            pq.ParquetFile(file)
+    except UNREADABLE:
+        return False
+    return True
 
 
 def _chunks(locators: Iterable[Locator], chunk_rows: int) -> Iterator[pa.Table]:
@@ -123,7 +139,7 @@ def _value(locator: Locator, name: str) -> object:
 
 def load_plan(storage: Storage) -> Plan | None:
     """The plan of a run, or None when it was not finished."""
-    if not storage.exists(CHUNKS):
+    if not _is_readable(storage, CHUNKS):
         return None
     table = storage.read_table(CHUNKS)
     meta = json.loads(table.schema.metadata[META_KEY])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,12 +77,43 @@ def ray_cluster(config: RayConfig, log_folder: Path | None) -> Iterator[None]:
         options["object_store_memory"] = int(config.object_store_gb * 2**30)
         options["include_dashboard"] = False
     with native_stderr_to(log_folder / "ray_native.log" if log_folder is not None else None):
-        ray.init(**options)
+        if address:
+            _check_address(address)
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(**options)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            if not address:
+                raise
+            raise RayAddressError(_no_cluster(address, error)) from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray put its own in its place, which ends without a word
         quiet_ray_data(config, log_folder)
         try:
             yield
         finally:
             ray.shutdown()
+
+
+class RayAddressError(RuntimeError):
+    """There is no cluster at the address. The message says what was given and how to fix it."""
+
+
+def _no_cluster(address: str, error: object) -> str:
+    return (
+        f"no Ray cluster answers at ray.address {address!r} ({error}). Give auto, host:port of the head node, or "
+        "ray://host:port; without an address a cluster is started on this machine."
+    )
+
+
+def _check_address(address: str) -> None:
+    """Ray tries for minutes to reach an address at which nothing listens; a connection tells at once."""
+    host, sign, port = address.rpartition(":")
+    if sign and port.isdecimal() and "/" not in host:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except OSError as error:
+            raise RayAddressError(_no_cluster(address, error)) from error
 
 
 @contextmanager

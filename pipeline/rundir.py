@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pipeline.plan import CHUNKS
 from pipeline.storage import Storage
 
 RUN_FILE = "run.json"
@@ -49,7 +50,10 @@ class RunDirectory:
                 Path(self.storage.root).mkdir(parents=True, exist_ok=True)
                 self._take_lock()
             self._refuse_foreign()
-            self.resumed = self.storage.exists(RUN_FILE)
+            # What was never listed binds nobody: a mistake in the source can be mended.
+            self.resumed = self.storage.exists(RUN_FILE) and (
+                self.storage.exists(CHUNKS) or self._record()["identity"] == identity
+            )
             if self.resumed:
                 self._compare(self._record(), identity)
             else:

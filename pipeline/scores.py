@@ -19,7 +19,7 @@ from curation.policy import Policy
 from curation.records import LOCATOR_SCHEMA
 from curation.sources.base import READ_COLUMNS
 from pipeline.stages import StageSet
-from pipeline.storage import Storage
+from pipeline.storage import UNREADABLE, DamagedFileError, Storage
 
 META_KEY = b"populace"
 
@@ -143,6 +143,16 @@ def read_scores(storage: Storage, chunk: int, stages: StageSet, columns: Collect
     Args:
         columns: the score columns wanted; None for all. Locator, problem and `scored_` columns always come.
     """
+    try:
+        return _read_scores(storage, chunk, stages, columns)
+    except UNREADABLE as error:
+        raise DamagedFileError(
+            f"{storage.path(part_name(chunk))} is damaged ({error}). Remove it and run again: its rows are "
+            "measured again."
+        ) from error
+
+
+def _read_scores(storage: Storage, chunk: int, stages: StageSet, columns: Collection[str] | None) -> pa.Table:
     with storage.open_read(part_name(chunk)) as file:
         parquet = pq.ParquetFile(file)
         schema = parquet.schema_arrow

@@ -7,6 +7,7 @@ takes them for results.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -19,6 +20,18 @@ from typing import IO, Any
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+
+class StorageError(RuntimeError):
+    """A place cannot be used. The message says what was given, what is allowed and how to fix it."""
+
+
+class DamagedFileError(RuntimeError):
+    """A file of a run cannot be read. The message names it and says what to do."""
+
+
+UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError)
+"""What reading a damaged Parquet or JSON file can raise."""
 
 
 class Storage:
@@ -35,6 +48,15 @@ class Storage:
         self.local = "://" not in self.root or self.root.startswith("file://")
         if self.local:
             self.root = str(Path(self.root.removeprefix("file://")).expanduser().resolve())
+        else:
+            protocol = self.root.partition("://")[0]
+            try:
+                fsspec.get_filesystem_class(protocol)
+            except (ValueError, ImportError) as error:
+                raise StorageError(
+                    f"{root}: {error}. Give a local path or the URL of a file system that fsspec knows here; s3:// "
+                    "needs pip install 'populace[s3]', gs:// needs pip install 'populace[gcs]'."
+                ) from None
 
     def __repr__(self) -> str:
         return f"Storage({self.root!r})"
@@ -74,6 +96,11 @@ class Storage:
     @contextmanager
     def open_read(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file for reading, seekable."""
+        if self.local:
+            # Arrow's own file: none of its threads then needs the interpreter, not even while that shuts down.
+            with pa.OSFile(self.path(name), "rb") as native:
+                yield native
+            return
         with fsspec.open(self.path(name), "rb", **self.options) as file:
             yield file
 
@@ -120,6 +147,16 @@ class Storage:
         """Read a Parquet file, with its schema metadata."""
         with self.open_read(name) as file:
             return pq.ParquetFile(file).read(columns=columns)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """A JSON object, or None when the file is not there or does not hold one."""
+        if not self.exists(name):
+            return None
+        try:
+            value = json.loads(self.read_bytes(name))
+        except ValueError:
+            return None
+        return value if isinstance(value, dict) else None
 
     def remove(self, name: str) -> None:
         """Remove a file or a folder with all that it holds; nothing happens when it is not there."""

@@ -22,6 +22,7 @@ _WORDS = (
     ("sharealike", "sa"),
     ("share-alike", "sa"),
 )
+_UNSTATED = {"", "none", "null", "n/a", "na", "unknown", "unspecified", "-", "?"}
 _TRUE = {"1", "true", "yes", "y", "on"}
 _DIRECTIVES = {"noai", "noimageai"}
 
@@ -36,6 +37,8 @@ def normalised_licence(text: Any) -> str | None:
     if not isinstance(text, str):
         return None
     value = text.strip().lower()
+    if value in _UNSTATED:
+        return None
     url = _CC_URL.search(value)
     if url:
         kind, version = url.groups()

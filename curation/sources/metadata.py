@@ -10,10 +10,11 @@ import base64
 import datetime
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from curation.sources.redact import redact_url
+from curation.sources.redact import redact_text, redact_url
 
 MAX_METADATA_BYTES = 64 * 1024
 """Cap of one row's metadata, bytes of UTF-8; longer ones are cut and get `"metadata_truncated": true`."""
@@ -103,18 +104,23 @@ def _valid(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if not text.isascii() else text
 
 
+_STARTS_AS_URL = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
 def _plain(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):
         text = _valid(value)
-        return redact_url(text) if "://" in text[:16] else text
+        if "://" not in text:
+            return text
+        return redact_url(text) if _STARTS_AS_URL.match(text) else redact_text(text)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(value)
         try:
-            return data.decode()
+            return _plain(data.decode(), depth)
         except UnicodeDecodeError:
             return base64.b64encode(data).decode()
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):

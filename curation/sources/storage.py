@@ -28,9 +28,15 @@ class StorageOptions(dict[str, Any]):
     __str__ = __repr__
 
 
-SecretOptions = Annotated[
-    dict[str, Any], AfterValidator(StorageOptions), PlainSerializer(_masked, return_type=dict[str, Any])
-]
+def _given(value: dict[str, Any]) -> StorageOptions:
+    if "***" in value.values():
+        raise ValueError(
+            "a value is '***', which stands for a secret where options are printed: give the secret itself"
+        )
+    return StorageOptions(value)
+
+
+SecretOptions = Annotated[dict[str, Any], AfterValidator(_given), PlainSerializer(_masked, return_type=dict[str, Any])]
 
 
 class StorageConfig(SourceConfig):

@@ -102,7 +102,9 @@ def test_block_lists_opt_outs_and_licences() -> None:
     assert relaxed.decide(table).passed.all()
 
 
-@pytest.mark.parametrize("bad", [{"min": 2, "max": 1}, {}, {"minimum": 3}])
+@pytest.mark.parametrize(
+    "bad", [{"min": 2, "max": 1}, {}, {"minimum": 3}, {"min": float("nan")}, {"max": float("inf")}]
+)
 def test_limits_that_make_no_sense_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         Limit(**bad)
@@ -137,3 +139,8 @@ def test_stage_order_is_cheap_before_dear() -> None:
     assert list(STAGES[:3]) == ["read", "header", "screen"]
     assert STAGES.index("person") < STAGES.index("embedding") < STAGES.index("text_overlay")
     assert np.unique(STAGES).size == len(STAGES)
+
+
+def test_a_bare_number_for_a_limit_says_how_to_give_it() -> None:
+    with pytest.raises(ValidationError, match=r"give \.min=384 or \.max=384"):
+        PolicyConfig(too_small=384)  # type: ignore[arg-type]

@@ -244,7 +244,12 @@ def test_what_changes_under_a_run_is_found(tmp_path: Path, capsys: Captured) -> 
     assert (tmp_path / "run.old-1" / "ledger").is_dir()
 
 
-def test_ctrl_c_is_exit_130_and_the_run_goes_on_later(tmp_path: Path, ray_cluster: str, capsys: Captured) -> None:
+@pytest.mark.parametrize(
+    ("sent", "code", "message"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_has_its_exit_code_and_the_run_goes_on_later(
+    sent: signal.Signals, code: int, message: str, tmp_path: Path, ray_cluster: str, capsys: Captured
+) -> None:
     pool.write_folder(tmp_path / "pool", 20)
     recipe = write_recipe(tmp_path, output=str(tmp_path / "run"))
     arguments = ["curate", recipe, f"source.path={tmp_path}/pool", "--json"]
@@ -257,14 +262,14 @@ def test_ctrl_c_is_exit_130_and_the_run_goes_on_later(tmp_path: Path, ray_cluste
         while not (tmp_path / "run" / "work" / "plan").exists() and running.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        running.send_signal(signal.SIGINT)
+        running.send_signal(sent)
         out, err = running.communicate(timeout=60)
     finally:
         running.kill()
         running.wait()
-    assert running.returncode == 130
+    assert running.returncode == code
     assert out == ""
-    assert "interrupted; the same command continues where it stopped" in err
+    assert f"{message}; the same command continues where it stopped" in err
     assert "Traceback" not in err
     assert main([*arguments, "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["inputs"] == 20

@@ -92,3 +92,20 @@ def test_sidecars_merge() -> None:
 @pytest.mark.parametrize("broken", [b"{", b"\xff\xfe\x00", b"[" * 100_000, b"1" * 10_000])
 def test_broken_json_is_named(broken: bytes) -> None:
     assert sidecar_values({"json": broken, "txt": b"x"}) == {"txt": "x", "metadata_error": "json: not JSON"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://u:S3CRET@h.example/x?token=S3CRET",
+        "see https://u:S3CRET@h.example/x?token=S3CRET for more",
+        "a long caption in front of it: https://h.example/x?X-Amz-Signature=S3CRET",
+        b"bytes that say https://u:S3CRET@h.example/",
+    ],
+)
+def test_secrets_of_urls_are_kept_nowhere_in_a_text(text: Any) -> None:
+    for values in ({"caption": text}, {"nested": {"list": [text]}}):
+        stored = normalise(values)
+        assert stored is not None
+        assert "S3CRET" not in stored
+        assert "h.example" in stored

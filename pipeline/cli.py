@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -23,12 +24,12 @@ from pipeline.storage import DamagedFileError, Storage, StorageError
 USAGE, FAILED, UNFINISHED, INTERRUPTED, TERMINATED = 2, 1, 3, 130, 143
 
 
-class Terminated(BaseException):
-    """SIGTERM came: a spot machine is taken back, or somebody stops the job."""
-
-
 def _terminate(*_: object) -> None:
-    raise Terminated
+    """SIGTERM came: a spot machine is taken back, or somebody stops the job. Go at once: a run is made to be killed at
+    any moment, and an orderly way out through Ray can take longer than there is."""
+    with suppress(RuntimeError):  # the signal came in the middle of a write
+        print("terminated; the same command continues where it stopped", file=sys.stderr, flush=True)
+    os._exit(TERMINATED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,11 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command continues where it stopped", file=sys.stderr)
         return INTERRUPTED
-    except (Terminated, SystemExit) as error:
+    except SystemExit as error:
         # While Ray starts, its own handler is in place; it exits with the signal's number.
-        if isinstance(error, SystemExit) and error.code != signal.SIGTERM:
+        if error.code != signal.SIGTERM:
             raise
-        print("terminated; the same command continues where it stopped", file=sys.stderr)
+        _terminate()
         return TERMINATED
     except BrokenPipeError:
         # The reader of our output went away (head, less): not an error of ours.

@@ -51,9 +51,10 @@ class RunDirectory:
                 self._take_lock()
             self._refuse_foreign()
             # What was never listed binds nobody: a mistake in the source can be mended.
-            self.resumed = self.storage.exists(RUN_FILE) and (
-                self.storage.exists(CHUNKS) or self._record()["identity"] == identity
-            )
+            self.resumed = self.storage.exists(RUN_FILE)
+            if self.resumed and self._record()["identity"] != identity and not self._binds():
+                self.storage.remove("work")
+                self.resumed = False
             if self.resumed:
                 self._compare(self._record(), identity)
             else:
@@ -84,6 +85,10 @@ class RunDirectory:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _binds(self) -> bool:
+        """Whether anything was made of the inputs that the directory is about."""
+        return self.storage.exists(CHUNKS) or bool(self.storage.names("work/scores"))
 
     def _refuse_foreign(self) -> None:
         found = self.storage.names()

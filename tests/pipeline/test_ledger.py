@@ -253,7 +253,7 @@ def test_the_record_says_what_the_parts_hold(storage: Storage) -> None:
     assert json.loads(storage.read_bytes(f"{LEDGER}/{COMPLETE}")) == record
     for part in record["parts"]:
         assert part["sha256"] == hashlib.sha256(storage.read_bytes(f"{LEDGER}/{part['name']}")).hexdigest()
-    other = complete_record([LedgerPart("p", 1, 1, "x", {})], "d")
+    other = complete_record([LedgerPart("p", 1, 1, 9, "x", {})], "d")
     assert other["sha256"] != record["sha256"]
     assert complete_record([], "d")["rows"] == 0
 
@@ -280,7 +280,7 @@ def test_the_funnel_is_in_the_order_of_the_reasons_and_adds_up(storage: Storage)
 @settings(deadline=None)
 def test_counts_of_parts_add_up(parts: list[dict[str, int]], kept: int) -> None:
     made = [
-        LedgerPart(f"part-{number}", kept + sum(reasons.values()), kept, str(number), reasons)
+        LedgerPart(f"part-{number}", kept + sum(reasons.values()), kept, number, str(number), reasons)
         for number, reasons in enumerate(parts)
     ]
     record = complete_record(made, "d")

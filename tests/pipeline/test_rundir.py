@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.plan import CHUNKS
 from pipeline.rundir import RUN_FILE, RunConflictError, RunDirectory
+from pipeline.storage import Storage
 
 IDENTITY: dict[str, Any] = {"chunk_rows": 256, "source": {"kind": "folder", "path": "/pool/one", "extensions": ["jpg"]}}
 HOLD = """
@@ -67,8 +69,27 @@ def test_a_run_json_of_somebody_else_is_refused(tmp_path: Path, text: str) -> No
         open_and_close(tmp_path)
 
 
+def listed(output: str | Path) -> None:
+    """What makes a run directory binding: its source was listed."""
+    Storage(output).write_bytes(CHUNKS, b"")
+
+
+def test_what_was_never_listed_binds_nobody_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    open_and_close(tmp_path / "run")
+    (tmp_path / "run/work/plan/units").mkdir(parents=True)
+    (tmp_path / "run/work/plan/units/unit-00000000.parquet").write_bytes(b"of the other source")
+    other = {**IDENTITY, "chunk_rows": 8}
+    assert open_and_close(tmp_path / "run", other) is False
+    assert not (tmp_path / "run/work").exists()
+    # Scores bind as well, also where the plan was removed.
+    Storage(tmp_path / "run").write_bytes("work/scores/part-00000000.parquet", b"")
+    with pytest.raises(RunConflictError, match="chunk_rows"):
+        open_and_close(tmp_path / "run")
+
+
 def test_another_source_is_refused_with_both_values(tmp_path: Path) -> None:
     open_and_close(tmp_path / "run")
+    listed(tmp_path / "run")
     other = {**IDENTITY, "chunk_rows": 8, "source": {**IDENTITY["source"], "path": "/pool/two", "more": 1}}
     before = files(tmp_path / "run")
     for _ in range(2):
@@ -162,6 +183,7 @@ def test_a_run_on_an_object_store(tmp_path: Path) -> None:
     output = f"memory://{tmp_path.name}/run"
     run = RunDirectory(output, IDENTITY)
     assert (run.resumed, run.log_folder) == (False, None)
+    listed(output)
     assert RunDirectory(output, IDENTITY).resumed is True
     with pytest.raises(RunConflictError, match="chunk_rows"):
         RunDirectory(output, {**IDENTITY, "chunk_rows": 3})

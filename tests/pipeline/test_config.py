@@ -358,3 +358,11 @@ def test_the_schema_is_valid_and_agrees_with_the_loader() -> None:
         if "description" not in field and "$ref" not in field and name not in ("kind", "resources")
     ]
     assert not undescribed
+
+
+def test_output_inside_the_source_is_refused_through_a_link_too(tmp_path: Path) -> None:
+    (tmp_path / "pool").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "pool")
+    data = {"source": {"kind": "folder", "path": str(tmp_path / "link")}, "output": str(tmp_path / "pool/out")}
+    with pytest.raises(ConfigError, match="lies inside"):
+        parse_config(data)

@@ -106,3 +106,15 @@ def test_ray_data_writes_into_the_log_of_the_run_at_hand(tmp_path: Path) -> None
         "in two",
     ]
     quiet_ray_data(RayConfig(), None)
+
+
+def test_an_address_where_nothing_listens_is_an_error_at_once() -> None:
+    import socket
+
+    from pipeline.resources import RayAddressError, _check_address
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(RayAddressError, match="Give auto, host:port"):
+        _check_address(f"127.0.0.1:{port}")

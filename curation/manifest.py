@@ -3,9 +3,11 @@
 Layout of a `shards/` folder::
 
     manifest.json
+    merged.json                     the shards of earlier corpora and these (`curation.merging`), where there are any
     README.md                       the dataset card: Hugging Face `datasets` reads the columns from it
     shard-000000.tar
     index/shard-000000.parquet      `curation.shards.INDEX_SCHEMA`
+    features/shard-000000.parquet   `curation.features.FEATURE_SCHEMA`, in the order of the index
 
 `manifest.json` is written last: a folder without it is not a finished export.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,9 @@ from curation.shards import INDEX_SCHEMA, ShardResult
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
+MERGED_NAME = "merged.json"
 INDEX_FOLDER = "index"
+FEATURES_FOLDER = "features"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class ManifestShard:
         sha256, index_sha256: of the files, hex.
         image_bytes: sum of the encoded images' sizes.
         extensions: extension -> samples.
+        features: path of the feature table; None where none was exported, and its size and SHA-256 too.
     """
 
     tar: str
@@ -52,6 +57,14 @@ class ManifestShard:
     index_bytes: int
     index_sha256: str
     extensions: dict[str, int]
+    features: str | None = None
+    features_bytes: int | None = None
+    features_sha256: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The entry as a JSON object."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 def manifest_shard(result: ShardResult, index: bytes) -> ManifestShard:
@@ -71,9 +84,17 @@ def manifest_shard(result: ShardResult, index: bytes) -> ManifestShard:
 
 
 def build_manifest(
-    shards: Sequence[ManifestShard], *, config_hash: str, code_version: str, source_fingerprint: str
+    shards: Sequence[ManifestShard],
+    *,
+    config_hash: str,
+    code_version: str,
+    source_fingerprint: str,
+    feature_fingerprints: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The manifest as a JSON object; shards are listed by name.
+
+    Args:
+        feature_fingerprints: stage -> identity of what measured the feature tables; None when there are none.
 
     Raises:
         ValueError: two shards have the same name.
@@ -82,22 +103,30 @@ def build_manifest(
     names = [shard.tar for shard in ordered]
     if len(set(names)) != len(names):
         raise ValueError("two shards have the same name: every shard must be listed once")
-    extensions: dict[str, int] = {}
-    for shard in ordered:
-        for extension, count in shard.extensions.items():
-            extensions[extension] = extensions.get(extension, 0) + count
-    return {
+    manifest: dict[str, Any] = {
         "format": "webdataset",
         "format_version": FORMAT_VERSION,
         "config_hash": config_hash,
         "code_version": code_version,
         "source_fingerprint": source_fingerprint,
-        "samples": sum(shard.samples for shard in ordered),
-        "bytes": sum(shard.bytes for shard in ordered),
-        "image_bytes": sum(shard.image_bytes for shard in ordered),
-        "extensions": extensions,
-        "shards": [{name: getattr(shard, name) for name in ManifestShard.__slots__} for shard in ordered],
+        "shards": [shard.record() for shard in ordered],
     }
+    if feature_fingerprints is not None:
+        manifest["feature_fingerprints"] = dict(feature_fingerprints)
+    return manifest | manifest_totals(manifest["shards"])
+
+
+def manifest_totals(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a manifest says of all its shards: samples, bytes, image_bytes and samples per extension."""
+    extensions: dict[str, int] = {}
+    for shard in shards:
+        for extension, count in shard["extensions"].items():
+            extensions[extension] = extensions.get(extension, 0) + count
+    totals: dict[str, Any] = {name: sum(shard[name] for shard in shards) for name in TOTALS}
+    return {**totals, "extensions": extensions}
+
+
+TOTALS = ("samples", "bytes", "image_bytes")
 
 
 def manifest_bytes(manifest: dict[str, Any]) -> bytes:
@@ -108,81 +137,126 @@ def manifest_bytes(manifest: dict[str, Any]) -> bytes:
 def read_manifest(folder: str | Path) -> dict[str, Any]:
     """The manifest of a finished export.
 
+    Args:
+        folder: a folder with `manifest.json`, or a manifest file, which may be a merged one.
+
     Raises:
         FileNotFoundError: there is none, so the export did not finish.
         ValueError: it is not a manifest of a version that this code reads.
     """
-    path = Path(folder) / MANIFEST_NAME
+    path = _manifest_path(folder)
     if not path.is_file():
-        raise FileNotFoundError(f"no {MANIFEST_NAME} in {folder}: not a finished export; run the export again")
+        raise FileNotFoundError(f"no {path.name} in {path.parent}: not a finished export; run the export again")
+    return parse_manifest(path.read_bytes(), str(path))
+
+
+def parse_manifest(data: bytes, shown: str) -> dict[str, Any]:
+    """A manifest from the bytes of its file.
+
+    Raises:
+        ValueError: not a manifest of a version that this code reads; the message calls it `shown`.
+    """
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = json.loads(data)
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
+        raise ValueError(f"{shown} is not JSON: {error}") from error
     version = manifest.get("format_version") if isinstance(manifest, dict) else None
     if version != FORMAT_VERSION:
-        raise ValueError(f"{path} has format_version {version!r}; this version reads {FORMAT_VERSION}")
+        raise ValueError(f"{shown} has format_version {version!r}; this version reads {FORMAT_VERSION}")
+    if not isinstance(manifest.get("shards"), list):
+        raise ValueError(f"{shown} lists no shards: not a manifest")
     return dict(manifest)
+
+
+def _manifest_path(folder: str | Path) -> Path:
+    path = Path(folder)
+    return path if path.suffix == ".json" and not path.is_dir() else path / MANIFEST_NAME
 
 
 def read_index(folder: str | Path) -> pa.Table:
     """The index of all shards, `INDEX_SCHEMA`, in manifest order.
 
+    `shard` is the path of the tar without its `.tar`, relative to the manifest's folder.
+
+    Args:
+        folder: see `read_manifest`; every shard must be on a local file system.
+
     Raises:
         FileNotFoundError, ValueError: see `read_manifest`.
     """
-    tables = [pq.read_table(Path(folder) / shard["index"]) for shard in read_manifest(folder)["shards"]]
-    return pa.concat_tables([INDEX_SCHEMA.empty_table(), *tables])
+    root = _manifest_path(folder).parent
+    tables = [INDEX_SCHEMA.empty_table()]
+    for shard in read_manifest(folder)["shards"]:
+        table = pq.read_table(root / shard["index"])
+        # Shards of two corpora may have one name; their paths differ.
+        names = pa.array([shard["tar"].removesuffix(".tar")] * len(table), pa.string())
+        tables.append(table.set_column(INDEX_SCHEMA.get_field_index("shard"), INDEX_SCHEMA.field("shard"), names))
+    return pa.concat_tables(tables)
 
 
 def verify_shards(folder: str | Path) -> list[str]:
     """Check every byte of an export against its manifest and index.
 
+    Args:
+        folder: see `read_index`. For a merged manifest, the shards of all its corpora are checked.
+
     Returns:
         Problems in words, in a fixed order; empty when all is well.
     """
-    root = Path(folder)
+    path = _manifest_path(folder)
+    root = path.parent
     try:
-        manifest = read_manifest(root)
+        manifest = read_manifest(folder)
     except (OSError, ValueError) as error:
         return [str(error)]
     problems: list[str] = []
-    seen: dict[str, str] = {}
+    seen: dict[tuple[str | None, str], str] = {}
     for shard in manifest["shards"]:
         problems.extend(_verify_shard(root, shard, seen))
-    for total in ("samples", "bytes", "image_bytes"):
+    for total in TOTALS:
         found = sum(shard[total] for shard in manifest["shards"])
         if found != manifest[total]:
-            problems.append(f"{MANIFEST_NAME}: {total} is {manifest[total]}, the shards add up to {found}")
-    listed = {shard[name] for shard in manifest["shards"] for name in ("tar", "index")}
-    present = [*root.glob("*.tar"), *root.glob(f"{INDEX_FOLDER}/*.parquet")]
+            problems.append(f"{path.name}: {total} is {manifest[total]}, the shards add up to {found}")
+    listed = {shard.get(name) for shard in manifest["shards"] for name in ("tar", "index", "features")}
+    present = [*root.glob("*.tar"), *root.glob(f"{INDEX_FOLDER}/*.parquet"), *root.glob(f"{FEATURES_FOLDER}/*.parquet")]
     problems += [
-        f"{path}: not in {MANIFEST_NAME}"
-        for path in sorted(p.relative_to(root).as_posix() for p in present)
-        if path not in listed
+        f"{name}: not in {path.name}"
+        for name in sorted(file.relative_to(root).as_posix() for file in present)
+        if name not in listed
     ]
     return problems
 
 
-def _verify_shard(root: Path, shard: dict[str, Any], seen: dict[str, str]) -> Iterator[str]:
+def shard_files(shard: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
+    """(path, bytes, SHA-256) of the files of a shard that its manifest lists."""
+    yield shard["tar"], shard["bytes"], shard["sha256"]
+    yield shard["index"], shard["index_bytes"], shard["index_sha256"]
+    if shard.get("features") is not None:
+        yield shard["features"], shard["features_bytes"], shard["features_sha256"]
+
+
+def _verify_shard(root: Path, shard: dict[str, Any], seen: dict[tuple[str | None, str], str]) -> Iterator[str]:
     broken = False
-    for name, size, digest in (
-        (shard["tar"], shard["bytes"], shard["sha256"]),
-        (shard["index"], shard["index_bytes"], shard["index_sha256"]),
-    ):
+    for name, size, digest in shard_files(shard):
         problem = _verify_file(root / name, size, digest)
         if problem:
             broken = True
             yield f"{name}: {problem}"
     if broken:
         return
-    rows = pq.read_table(root / shard["index"]).to_pylist()
+    index = pq.read_table(root / shard["index"])
+    rows = index.to_pylist()
     if len(rows) != shard["samples"]:
         yield f"{shard['index']}: {len(rows)} rows, the manifest says {shard['samples']} samples"
     for row in rows:
-        if row["key"] in seen:
-            yield f"{shard['tar']}: key {row['key']} is also in {seen[row['key']]}"
-        seen[row["key"]] = shard["tar"]
+        key = shard.get("corpus"), row["key"]
+        if key in seen:
+            yield f"{shard['tar']}: key {row['key']} is also in {seen[key]}"
+        seen[key] = shard["tar"]
+    if shard.get("features") is not None:
+        features = pq.read_table(root / shard["features"], columns=["id", "sha256"])
+        if not all(features.column(name).equals(index.column(name)) for name in features.column_names):
+            yield f"{shard['features']}: ids or SHA-256 differ from those of the index"
     with tarfile.open(root / shard["tar"]) as tar:
         members = [(member.name, member.offset_data, member.size) for member in tar]
     expected = [

@@ -49,9 +49,13 @@ class Reason(StrEnum):
     NOT_PHOTO = "not_photo"
     TEXT_OVERLAY = "text_overlay"
     NSFW = "nsfw"
-    # Selection: compared with other rows.
+    # Selection: compared with references, with an earlier corpus, with other rows, and with the shares of all.
+    CONTAMINATION = "contamination"
+    IN_CORPUS = "in_corpus"
     EXACT_DUPLICATE = "exact_duplicate"
     NEAR_DUPLICATE = "near_duplicate"
+    SEMANTIC_DUPLICATE = "semantic_duplicate"
+    OVER_REPRESENTED = "over_represented"
     # Faults of ours: kept apart so that they can be found and run again.
     SCORER_FAILED = "scorer_failed"
     WORKER_CRASHED = "worker_crashed"
@@ -91,8 +95,12 @@ DESCRIPTIONS: dict[Reason, str] = {
     Reason.NOT_PHOTO: "a drawing, render, screenshot or other non-photograph",
     Reason.TEXT_OVERLAY: "too much of the picture is covered by text",
     Reason.NSFW: "sexual or otherwise unsafe content",
+    Reason.CONTAMINATION: "too near to a picture of an evaluation set",
+    Reason.IN_CORPUS: "a picture of an earlier corpus, or too near to one",
     Reason.EXACT_DUPLICATE: "the same bytes as a kept row",
     Reason.NEAR_DUPLICATE: "within the perceptual radius of a kept row",
+    Reason.SEMANTIC_DUPLICATE: "its embedding is as near to a kept row's as copies are",
+    Reason.OVER_REPRESENTED: "its cluster or stratum has filled its share of the budget",
     Reason.SCORER_FAILED: "a scorer raised on this row; the error is in the ledger",
     Reason.WORKER_CRASHED: "the worker process died while it handled this row",
 }

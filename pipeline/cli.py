@@ -89,6 +89,17 @@ def build_parser() -> argparse.ArgumentParser:
     funnel.add_argument("--json", action="store_true", help='{"inputs": n, "kept": k, "dropped": {"reason": n}}')
     funnel.set_defaults(run=_funnel)
 
+    duplicates = commands.add_parser(
+        "duplicates", help="a row's group: which row stayed, which were dropped in its favour, at what distances"
+    )
+    duplicates.add_argument("run_directory", metavar="RUN")
+    duplicates.add_argument(
+        "--id", required=True, metavar="ID", help="id of a row in the ledger, or the first 6 or more characters of it"
+    )
+    duplicates.add_argument("--limit", type=_whole, default=50, metavar="N", help="rows to show (default: 50); 0: all")
+    duplicates.add_argument("--json", action="store_true", help="the group as one JSON object on stdout")
+    duplicates.set_defaults(run=_duplicates)
+
     config = commands.add_parser("config", help="look at configurations")
     actions = config.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("schema", help="print the JSON schema of the configuration file").set_defaults(run=_schema)
@@ -111,6 +122,12 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+    return int(text)
+
+
 def _config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="YAML file, e.g. configs/embedded.yaml")
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that replace the file's")
@@ -121,10 +138,12 @@ def set_up_errors() -> tuple[type[Exception], ...]:
     from curation.scorers.base import MissingWeightsError
     from curation.sources.base import SourceError
     from pipeline.config import ConfigError
+    from pipeline.duplicates import UnknownIdError
     from pipeline.resources import RayAddressError
     from pipeline.rundir import RunConflictError
 
-    return ConfigError, SourceError, MissingWeightsError, RunConflictError, StorageError, RayAddressError
+    of_runs = RunConflictError, StorageError, RayAddressError, UnknownIdError
+    return ConfigError, SourceError, MissingWeightsError, *of_runs
 
 
 def _guarded(console: Console, action: Callable[[], int]) -> int:
@@ -186,19 +205,46 @@ def _funnel(options: argparse.Namespace) -> int:
 
 
 def _count(options: argparse.Namespace) -> int:
-    from pipeline.ledger import funnel
-    from pipeline.report import funnel_table, results_console
+    def show(storage: Storage) -> None:
+        from pipeline.ledger import funnel
+        from pipeline.report import funnel_table, results_console
+
+        counts = funnel(storage)
+        if options.json:
+            print(json.dumps(counts))
+        else:
+            results_console().print(funnel_table(counts))
+
+    return _of_ledger(options.run_directory, show)
+
+
+def _duplicates(options: argparse.Namespace) -> int:
+    def show(storage: Storage) -> None:
+        from pipeline.duplicates import find_group, print_group
+        from pipeline.report import results_console
+
+        group = find_group(storage, options.id, options.limit)
+        if options.json:
+            print(json.dumps(group.to_json()))
+        else:
+            print_group(results_console(), group)
+
+    return _guarded(Console(stderr=True), lambda: _of_ledger(options.run_directory, show))
+
+
+def _of_ledger(run_directory: str, show: Callable[[Storage], None]) -> int:
+    """Show something of a finished ledger; says so where there is none."""
     from pipeline.rundir import RUN_FILE
 
-    storage = Storage(options.run_directory)
+    storage = Storage(run_directory)
     if not storage.exists(RUN_FILE):
-        print(f"error: {options.run_directory} is not a run directory: it has no {RUN_FILE}", file=sys.stderr)
+        print(f"error: {run_directory} is not a run directory: it has no {RUN_FILE}", file=sys.stderr)
         return USAGE
     try:
-        counts = funnel(storage)
+        show(storage)
     except FileNotFoundError:
         print(
-            f"error: {options.run_directory} has no finished ledger yet: run `populace curate` with its "
+            f"error: {run_directory} has no finished ledger yet: run `populace curate` with its "
             "configuration to finish it",
             file=sys.stderr,
         )
@@ -206,10 +252,6 @@ def _count(options: argparse.Namespace) -> int:
     except DamagedFileError as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
-    if options.json:
-        print(json.dumps(counts))
-    else:
-        results_console().print(funnel_table(counts))
     return 0
 
 

@@ -68,8 +68,23 @@ class PopulaceConfig(Config):
 
     def result_hash(self) -> str:
         """Hash of everything that changes a result: not where it is written, nor on which machines it is computed."""
+        return fingerprint(self.shown())
+
+    def shown(self) -> dict[str, Any]:
+        """The configuration as it is stored: without output and ray, and without the credentials that URLs may carry.
+
+        Those in storage options mask themselves.
+        """
         dumped = self.model_dump(mode="json", exclude={"output", "ray"})
-        return fingerprint(dumped)
+        dumped["source"]["path"] = redact_url(dumped["source"]["path"])
+        select = dumped["select"]
+        select["against"] = [redact_url(path) for path in select["against"]]
+        for reference in select["references"]:
+            if reference["source"] is not None:
+                reference["source"]["path"] = redact_url(reference["source"]["path"])
+            if reference["table"] is not None:
+                reference["table"] = redact_url(reference["table"])
+        return dumped
 
 
 class ConfigError(ValueError):
@@ -197,7 +212,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     origin = get_origin(annotation)
     if origin is Annotated:
         return _models(get_args(annotation)[0])
-    if origin in (Union, types.UnionType):
+    if origin in (Union, types.UnionType, tuple):
         return [model for argument in get_args(annotation) for model in _models(argument)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
 
@@ -230,10 +245,12 @@ def _unknown_keys(data: dict[str, Any], model: type[BaseModel], prefix: str) -> 
             hint = f"did you mean {prefix}{near[0]}? " if near else ""
             yield f"unknown key {prefix}{key}: {hint}valid keys here: {', '.join(valid)}"
             continue
-        if isinstance(value, dict):
-            child = _model_for(model.model_fields[key].annotation, value)
+        items = enumerate(value) if isinstance(value, list) else [(None, value)]
+        for position, item in items:
+            child = _model_for(model.model_fields[key].annotation, item) if isinstance(item, dict) else None
             if child is not None:
-                yield from _unknown_keys(value, child, f"{prefix}{key}.")
+                place = f"{key}." if position is None else f"{key}.{position}."
+                yield from _unknown_keys(item, child, f"{prefix}{place}")
 
 
 def _model_for(annotation: Any, value: dict[str, Any]) -> type[BaseModel] | None:

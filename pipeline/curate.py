@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import ray
 
 from curation.config import fingerprint
@@ -31,7 +30,11 @@ from pipeline.plan import Plan, list_unit, load_plan, make_plan
 from pipeline.progress import RunProgress
 from pipeline.resources import ray_cluster
 from pipeline.rundir import RunConflictError, RunDirectory
-from pipeline.select import ReadCandidates, Selection, check_quality, select
+from pipeline.select import ReadScores, Selector, Steps, check_select
+from pipeline.select.corpora import Corpora, load_corpora
+from pipeline.select.reference_features import reference_features, reference_fingerprint
+from pipeline.select.references import MatchReferences
+from pipeline.select.summary import outcome, summary_record, write_summary
 from pipeline.stages import StageSet, assemble
 from pipeline.storage import Storage
 from pipeline.tasks import run_tasks, slices
@@ -39,6 +42,7 @@ from pipeline.tasks import run_tasks, slices
 log = logging.getLogger(__name__)
 
 DIRTY = "work/dirty"
+SELECT = "work/select"
 SOURCE_RECORD = "work/plan/source.json"
 RETRYABLE = frozenset({"missing", "read_error", "download_failed", "http_error", "scorer_failed", "worker_crashed"})
 """Reasons that another try may change."""
@@ -69,6 +73,8 @@ def curate(config: PopulaceConfig, progress: RunProgress, new: bool = False, ret
     """
     # Everything that can be wrong with the set-up is found out before the cluster starts.
     stages = build_stages(config)
+    corpora = find_corpora(config, stages)
+    references = find_references(config, stages)
     policy = Policy(config.policy, stages.names)
     idle = policy.unmeasured_rules(stages.names)
     if idle:
@@ -82,7 +88,7 @@ def curate(config: PopulaceConfig, progress: RunProgress, new: bool = False, ret
     try:
         _check_source(run.storage, source, units)
         with run_log(run.log_folder), ray_cluster(config.ray, run.log_folder):
-            return _Curate(config, run, stages, policy, source, units, progress, retry)()
+            return _Curate(config, run, stages, policy, source, units, references, corpora, progress, retry)()
     finally:
         run.close()
 
@@ -97,9 +103,39 @@ def build_stages(config: PopulaceConfig) -> StageSet:
     header, screen = HeaderScorer(config.decode), ScreenScorer(config.scorers.screen, config.decode)
     try:
         stages = assemble(build_scorers(config.scorers), header, screen, fingerprint(config.decode))
-        check_quality(config.select.quality, stages)
+        check_select(config.select, stages)
         check_sidecar(config.export, [name for stage in stages for name in stage.columns])
         return stages
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def find_references(config: PopulaceConfig, stages: StageSet) -> dict[str, str]:
+    """Name of each reference -> fingerprint of what it holds and of the stages that measure it.
+
+    Raises:
+        ConfigError, SourceError: one cannot be read.
+    """
+    try:
+        return {item.name: reference_fingerprint(item, stages) for item in config.select.references}
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def find_corpora(config: PopulaceConfig, stages: StageSet) -> Corpora:
+    """The earlier corpora that a configuration names.
+
+    Raises:
+        ConfigError: one cannot be used.
+    """
+    try:
+        return load_corpora(
+            config.select.against,
+            stages,
+            hashes=config.select.near_duplicates is not None,
+            embeddings=config.select.semantic_duplicates is not None,
+            output=Storage(config.output),
+        )
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -112,6 +148,8 @@ class _Curate:
     policy: Policy
     source: Source
     units: list[Unit]
+    references: dict[str, str]
+    corpora: Corpora
     progress: RunProgress
     retry: bool
 
@@ -138,7 +176,15 @@ class _Curate:
         manifest_bytes = self.storage.read_bytes(f"{SHARDS}/{MANIFEST}")
         write_lineage(
             self.storage,
-            lineage(self.config, plan, self.stages, record, hashlib.sha256(manifest_bytes).hexdigest()),
+            lineage(
+                self.config,
+                plan,
+                self.stages,
+                record,
+                hashlib.sha256(manifest_bytes).hexdigest(),
+                self.references,
+                self.corpora.corpora,
+            ),
         )
         return CurateResult(
             self.storage.root, record["rows"], record["kept"], record["dropped"], len(manifest["shards"]), annotated
@@ -167,59 +213,85 @@ class _Curate:
         pending = sorted(set(range(len(plan))) - {item.chunk for item in done})
         rows_done, alive = sum(item.rows for item in done), sum(item.alive for item in done)
         if pending:
-            # From here to the new ledger, the old one does not speak for the scores.
+            # From here to the new ledger, the old one does not speak for the scores, nor does what was selected.
             storage.write_bytes(DIRTY, b"")
+            storage.remove(SELECT)
         if parts and pending and rows_done:
             self.progress.message(f"{rows_done:,} of {plan.inputs:,} inputs have all their scores already")
-        cpus = ray.cluster_resources()
-        pools = PoolSizes(
-            cpus.get("CPU", 1), cpus.get("GPU", 0), self.config.ray.max_workers, self.config.ray.download_workers
-        )
         with self.progress.stage("annotate", plan.inputs, "images", rows_done) as progress:
-            for summary in annotate(spec, pending, pools):
+            for summary in annotate(spec, pending, self._pools()):
                 rows_done += summary.rows
                 alive += summary.alive
                 progress.advance(summary.rows, f"{alive / max(rows_done, 1):.1%} pass")
         return int(plan.rows[pending].sum()) if pending else 0
 
+    def _pools(self) -> PoolSizes:
+        cpus = ray.cluster_resources()
+        options = self.config.ray
+        return PoolSizes(cpus.get("CPU", 1), cpus.get("GPU", 0), options.max_workers, options.download_workers)
+
     def _ledger(self, plan: Plan) -> dict[str, Any]:
         storage, config = self.storage, self.config
         decision = fingerprint(
-            plan.source_fingerprint, config.identity(), self.stages.fingerprints, config.policy, config.select
+            plan.source_fingerprint,
+            config.identity(),
+            self.stages.fingerprints,
+            config.policy,
+            config.select,
+            self.references,
+            self.corpora.fingerprint,
         )
         record = ledger_record(storage)
-        if record is not None and record["decision"] == decision and not storage.exists(DIRTY):
+        current = record is not None and {record["decision"], summary_record(storage).get("decision")} == {decision}
+        if record is not None and current and not storage.exists(DIRTY):
             return record
         storage.remove(STAGING)
+        selection = self._selector(plan, decision)()
+        self.progress.message(f"select    {outcome(selection.summary)}")
         groups = list(range(len(plan.groups)))
-        with self.progress.stage("select", plan.inputs, "rows") as progress:
-            reader = ReadCandidates(storage, plan, self.stages, self.policy, config.select.quality)
-            tables: list[pa.Table] = []
-            for group, table in run_tasks(reader, groups):
-                tables.append(table)
-                progress.advance(self._group_rows(plan, group))
-            selection = select(pa.concat_tables(tables), config.select) if tables else Selection.none()
         with self.progress.stage("ledger", plan.inputs, "rows") as progress:
-            writer = LedgerWriter(storage, plan, self.stages, self.policy)
-            items = [(group, self._drops(plan, selection, group)) for group in groups]
+            writer = LedgerWriter(storage, plan, self.stages, self.policy, selection.group_marks())
             parts: dict[int, LedgerPart] = {}
-            for group, part in run_tasks(writer, items):
+            for group, part in run_tasks(writer, groups):
                 parts[group] = part
                 progress.advance(part.rows)
             record = complete_record([parts[group] for group in groups], decision)
             # Shards of another selection must not stand beside the new ledger as if they belonged to it.
             if manifest_record(storage).get("ledger_sha256") != record["sha256"]:
                 storage.remove(SHARDS)
+            write_summary(storage, decision, selection.summary)
             publish_ledger(storage, record)
         storage.remove(DIRTY)
+        storage.remove(SELECT)
         return record
 
-    def _group_rows(self, plan: Plan, group: int) -> int:
-        start, stop = plan.groups[group]
-        return int(plan.rows[start:stop].sum())
-
-    def _drops(self, plan: Plan, selection: Selection, group: int) -> Any:
-        return selection.part(int(plan.first_row[plan.groups[group][0]]), self._group_rows(plan, group))
+    def _selector(self, plan: Plan, decision: str) -> Selector:
+        """The selection that a decision asks for; what an earlier, other one left is removed."""
+        storage, config = self.storage, self.config
+        folder = fingerprint(decision, config.ray.shuffle_partitions)
+        for name in storage.names(SELECT):
+            if name != folder:
+                storage.remove(f"{SELECT}/{name}")
+        references = config.select.references
+        retry = RETRYABLE if self.retry else frozenset[str]()
+        tables = [
+            reference_features(
+                storage, reference, self.stages, config.decode, self.progress, self._pools(), config.chunk_rows, retry
+            )
+            for reference in references
+        ]
+        near = config.select.near_duplicates
+        match: MatchReferences | None = None
+        if references:
+            match = MatchReferences(list(zip(references, tables, strict=True)), near is not None and near.mirrored)
+        return Selector(
+            Steps(storage.child(f"{SELECT}/{folder}"), self.progress),
+            ReadScores(storage, plan, self.stages, self.policy),
+            config.select,
+            match,
+            self.corpora,
+            config.ray.shuffle_partitions,
+        )
 
     def _export(self, plan: Plan, record: dict[str, Any], reader: Reader) -> dict[str, Any]:
         config = self.config
@@ -231,7 +303,7 @@ class _Curate:
             source_fingerprint=plan.source_fingerprint,
             thresholds={
                 "policy": config.policy.model_dump(mode="json"),
-                "select": config.select.model_dump(mode="json"),
+                "select": shown_selection(config),
             },
             models=[
                 ModelFact(stage.name, item.name, item.sha256, item.bytes)
@@ -239,17 +311,40 @@ class _Curate:
                 for item in stage.weights
             ],
             limits=known_limits(config),
+            feature_fingerprints=self.stages.fingerprints,
         )
-        return export(self.storage, config.export, facts, reader, self.progress)
+        return export(self.storage, config.export, facts, reader, self.progress, self.corpora.corpora)
+
+
+def shown_selection(config: PopulaceConfig) -> dict[str, Any]:
+    """The selection in force, as the card shows it: references by name and limits, without places."""
+    shown: dict[str, Any] = config.shown()["select"]
+    shown["references"] = {
+        item.pop("name"): {key: item[key] for key in ("reason", "exact", "radius", "threshold")}
+        for item in shown["references"]
+    }
+    shown["against"] = len(shown["against"]) or None
+    return shown
 
 
 def known_limits(config: PopulaceConfig) -> list[str]:
     """What a user of the corpus must know of how it was made."""
+    near, semantic = config.select.near_duplicates, config.select.semantic_duplicates
+    mirrored = "" if near is not None and near.mirrored else "mirrored, "
     limits = [
-        "Near duplicates are found by a 64-bit DCT hash: mirrored, rotated and strongly cropped copies are not.",
+        f"Near duplicates are found by a 64-bit DCT hash: {mirrored}rotated and strongly cropped copies are not."
+        if near is not None
+        else "Near duplicates were not searched for by perceptual hash.",
         "Scores are estimates of models; thresholds were set by the configuration and are only as good as their "
         "calibration on this pool.",
     ]
+    if semantic is not None:
+        limits.append(
+            f"Rows with embeddings of cosine {semantic.threshold} and more were dropped; the search is approximate in "
+            "its recall, exact in what it drops, and blind to what the embedding does not see."
+        )
+    if not config.select.references:
+        limits.append("The corpus was not compared with any evaluation set: it may contain pictures of test sets.")
     person = config.scorers.person
     if person is None:
         limits.append("No person detector was run: pictures without people were not dropped.")

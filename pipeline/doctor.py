@@ -180,7 +180,7 @@ def _memory() -> Finding:
 def _configuration(path: str, overrides: Sequence[str]) -> list[Finding]:
     from curation.sources import open_source
     from pipeline.config import ConfigError, PopulaceConfig, load_config
-    from pipeline.curate import build_stages
+    from pipeline.curate import build_stages, find_corpora, find_references
 
     def attempt(name: str, action: Callable[[], str]) -> Finding:
         try:
@@ -203,4 +203,16 @@ def _configuration(path: str, overrides: Sequence[str]) -> list[Finding]:
         units = open_source(config.source).units()
         return f"{config.source.kind}: {sum(len(unit.entries) for unit in units):,} files"
 
-    return [Finding("configuration", True, path), attempt("weights", weights), attempt("source", source)]
+    def references() -> str:
+        return ", ".join(find_references(config, build_stages(config)))
+
+    def earlier() -> str:
+        corpora = find_corpora(config, build_stages(config))
+        return f"{', '.join(corpus.name for corpus in corpora.corpora)}: {corpora.rows:,} images"
+
+    findings = [Finding("configuration", True, path), attempt("weights", weights), attempt("source", source)]
+    if config.select.references:
+        findings.append(attempt("references", references))
+    if config.select.against:
+        findings.append(attempt("earlier corpora", earlier))
+    return findings

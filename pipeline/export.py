@@ -2,16 +2,18 @@
 
 The original bytes are copied from the source and compared with the SHA-256 that the ledger has; nothing is encoded
 again. Shards are written beside the old ones, each whole or not at all, and take their place together when all are
-there: a killed export leaves `shards.incomplete/`, from which the next one continues.
+there: a killed export leaves `shards.incomplete/`, from which the next one continues. Beside each shard goes a table of
+hashes and embeddings, by which a later run finds what is here already.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -23,17 +25,25 @@ from pydantic import Field
 
 from curation.config import Config, fingerprint
 from curation.dataset_card import CardFacts, ModelFact, dataset_card
-from curation.manifest import INDEX_FOLDER, MANIFEST_NAME, ManifestShard, build_manifest, manifest_bytes, manifest_shard
-from curation.records import Locator
-from curation.shards import EXTENSIONS, Sample, index_bytes, plan_shards, shard_name, write_shard
+from curation.features import FEATURE_STAGES
+from curation.manifest import (
+    MANIFEST_NAME,
+    MERGED_NAME,
+    ManifestShard,
+    build_manifest,
+    manifest_bytes,
+    shard_files,
+)
+from curation.merging import Corpus, corpora_of, merge_manifests
+from curation.shards import EXTENSIONS, plan_shards, shard_name
 from pipeline.fetch import Reader
 from pipeline.ledger import ledger_parts
 from pipeline.progress import RunProgress
+from pipeline.shard_task import STAGING, ShardPlan, ShardTask
 from pipeline.storage import Storage
 from pipeline.tasks import run_tasks
 
 SHARDS = "shards"
-STAGING = "shards.incomplete"
 MANIFEST = MANIFEST_NAME
 CARD_NAMES = ("DATASET_CARD.md", "README.md")
 """README.md is the name under which Hugging Face reads the card."""
@@ -55,6 +65,11 @@ class ExportConfig(Config):
          "aesthetic", "realism", "text_share"),
         description="ledger columns that go into each sample's JSON, where the run has them",
     )  # fmt: skip
+    features: bool = Field(
+        True,
+        description="write a table of hashes and embeddings beside each shard, so that a later corpus can leave out "
+        "what is in this one (select.against)",
+    )
     title: str = Field("Human images", description="name of the dataset on its card")
     contact: str | None = Field(None, description="where to ask for removal; printed on the card")
 
@@ -81,24 +96,12 @@ def check_sidecar(config: ExportConfig, measured: Collection[str]) -> None:
             )
 
 
-class SourceChangedError(RuntimeError):
-    """The bytes of a kept row are not those that were scored."""
-
-
-@dataclass(frozen=True)
-class ShardPlan:
-    """The samples of one shard: kept rows of ledger parts, as (part name, positions among the part's rows)."""
-
-    number: int
-    pieces: tuple[tuple[str, tuple[int, ...]], ...]
-
-
 def manifest_record(storage: Storage) -> dict[str, Any]:
-    """The manifest of the finished shards; an empty one when there is none, or a tar or index is missing or has another
-    size."""
+    """The manifest of the finished shards; an empty one when there is none, or a file that it lists is missing or has
+    another size."""
     manifest = storage.read_json(f"{SHARDS}/{MANIFEST}") or {}
     for shard in manifest.get("shards", ()):
-        for name, size in ((shard["tar"], shard["bytes"]), (shard["index"], shard["index_bytes"])):
+        for name, size, _ in shard_files(shard):
             if not storage.exists(f"{SHARDS}/{name}") or storage.size(f"{SHARDS}/{name}") != size:
                 return {}
     return manifest
@@ -134,94 +137,45 @@ def plan_export(storage: Storage, config: ExportConfig) -> list[ShardPlan]:
     return plans
 
 
-@dataclass(frozen=True)
-class ShardTask:
-    """Writes one shard; runs in workers."""
-
-    storage: Storage
-    reader: Reader
-    sidecar: tuple[str, ...]
-    stamp: str
-
-    def __call__(self, plan: ShardPlan) -> ManifestShard:
-        """Write the tar and its index, unless an earlier run of the same export did."""
-        shard = shard_name(plan.number)
-        record = f"{STAGING}/.done-{shard}.json"
-        if self.storage.exists(record):
-            return ManifestShard(**json.loads(self.storage.read_bytes(record)))
-        with self.storage.open_write(f"{STAGING}/{shard}.tar") as file:
-            expected: list[str] = []
-            result = write_shard(file, self._samples(plan, expected), shard)
-            for row, digest in zip(result.index.select(["id", "sha256"]).to_pylist(), expected, strict=True):
-                if row["sha256"] != digest:
-                    raise SourceChangedError(_changed(row["id"], "has other bytes"))
-        index = index_bytes(result.index)
-        self.storage.write_bytes(f"{STAGING}/{INDEX_FOLDER}/{shard}.parquet", index)
-        entry = manifest_shard(result, index)
-        # The record is written last: it says that tar and index are whole.
-        self.storage.write_bytes(record, json.dumps(asdict(entry)).encode())
-        return entry
-
-    def _samples(self, plan: ShardPlan, expected: list[str]) -> Iterator[Sample]:
-        for name, rows in plan.pieces:
-            with self.storage.open_read(name) as file:
-                parquet = pq.ParquetFile(file)
-                present = set(parquet.schema_arrow.names)
-                wanted = [
-                    "id", "uri", "member", "offset", "size", "metadata", "chunk", "chunk_row", "sha256", "format",
-                    *(column for column in self.sidecar if column in present),
-                ]  # fmt: skip
-                table = parquet.read(columns=list(dict.fromkeys(wanted))).take(pa.array(rows))
-            entries = table.to_pylist()
-            start = 0
-            while start < len(entries):
-                stop = start
-                while stop < len(entries) and entries[stop]["chunk"] == entries[start]["chunk"]:
-                    stop += 1
-                expected += [row["sha256"] for row in entries[start:stop]]
-                yield from self._chunk_samples(entries[start:stop])
-                start = stop
-
-    def _chunk_samples(self, entries: Sequence[dict[str, Any]]) -> Iterator[Sample]:
-        locators = [
-            Locator(row["id"], row["uri"], row["member"], row["offset"], row["size"], row["metadata"])
-            for row in entries
-        ]
-        payloads = self.reader.read(entries[0]["chunk"], [row["chunk_row"] for row in entries], locators)
-        for row, payload in zip(entries, payloads, strict=True):
-            if payload.data is None:
-                where = f"{row['uri']} {row['member']}".strip()
-                raise SourceChangedError(_changed(where, f"cannot be read any more ({payload.reason})"))
-            yield Sample(row["id"], row["id"], EXTENSIONS[row["format"]], payload.data, self._sidecar(row))
-
-    def _sidecar(self, row: dict[str, Any]) -> dict[str, Any]:
-        known = json.loads(row["metadata"]) if row["metadata"] else {}
-        return {
-            "id": row["id"],
-            "uri": row["uri"],
-            "member": row["member"],
-            "sha256": row["sha256"],
-            "metadata": known,
-            "scores": {column: row[column] for column in self.sidecar if column in row},
-        }
-
-
-def _changed(where: str, what: str) -> str:
-    return (
-        f"{where} was kept when it was scored, and now {what}: the source changed under the run. "
-        "Restore it, or run again with --new."
-    )
-
-
 def export(
     storage: Storage,
     config: ExportConfig,
     facts: ExportFacts,
     reader: Reader,
     progress: RunProgress,
+    earlier: Sequence[Corpus] = (),
 ) -> dict[str, Any]:
-    """Write the shards of the finished ledger, or find that they are there. Returns the manifest."""
-    stamp = fingerprint(config, facts.ledger["sha256"], facts.config_hash, facts.code_version)
+    """Write the shards of the finished ledger, or find that they are there. Returns the manifest.
+
+    Args:
+        earlier: corpora that this one adds to (`pipeline.select.corpora.Corpora.corpora`): with any, `merged.json`
+            lists their shards and the new ones.
+    """
+    manifest = _export(storage, config, facts, reader, progress)
+    _publish_merged(storage, manifest, earlier)
+    return manifest
+
+
+def _publish_merged(storage: Storage, manifest: dict[str, Any], earlier: Sequence[Corpus]) -> None:
+    """Put `merged.json` beside the manifest, or take an old one away. Cheap, so it is made again each time: it names
+    places, and those may have changed."""
+    name = f"{SHARDS}/{MERGED_NAME}"
+    if not earlier:
+        storage.remove(name)
+        return
+    digest = hashlib.sha256(manifest_bytes(manifest)).hexdigest()
+    own = corpora_of(manifest, storage.path(f"{SHARDS}/{MANIFEST}"), digest)
+    merged = manifest_bytes(merge_manifests([*earlier, *own], storage.path(name)))
+    if not storage.exists(name) or storage.read_bytes(name) != merged:
+        storage.write_bytes(name, merged)
+
+
+def _export(
+    storage: Storage, config: ExportConfig, facts: ExportFacts, reader: Reader, progress: RunProgress
+) -> dict[str, Any]:
+    stated = {name: facts.feature_fingerprints[name] for name in FEATURE_STAGES if name in facts.feature_fingerprints}
+    features = stated if config.features else None
+    stamp = fingerprint(config, facts.ledger["sha256"], facts.config_hash, facts.code_version, features)
     present = manifest_record(storage)
     if present and present.get("export_stamp") == stamp:
         return present
@@ -230,7 +184,7 @@ def export(
         storage.remove(STAGING)
         storage.write_bytes(stamp_file, stamp.encode())
     plans = plan_export(storage, config)
-    task = ShardTask(storage, reader, config.sidecar, stamp)
+    task = ShardTask(storage, reader, config.sidecar, stamp, features)
     entries: list[ManifestShard] = []
     with progress.stage("export", facts.ledger["kept"], "images") as stage:
         for _, entry in run_tasks(task, plans):
@@ -241,6 +195,7 @@ def export(
             config_hash=facts.config_hash,
             code_version=facts.code_version,
             source_fingerprint=facts.source_fingerprint,
+            feature_fingerprints=features,
         )
         manifest |= {"ledger_sha256": facts.ledger["sha256"], "export_stamp": stamp}
         card = _card(storage, config, facts, manifest)
@@ -263,6 +218,8 @@ class ExportFacts:
         thresholds: the policy and selection in force, as plain mappings.
         models: weights of the scorers.
         limits: sentences on known limits.
+        feature_fingerprints: stage -> identity of its scores (`StageSet.fingerprints`); those of `FEATURE_STAGES` are
+            stated in the feature tables.
     """
 
     ledger: Mapping[str, Any]
@@ -273,6 +230,7 @@ class ExportFacts:
     thresholds: Mapping[str, Any]
     models: Sequence[ModelFact]
     limits: Sequence[str]
+    feature_fingerprints: Mapping[str, str]
 
 
 UNRECOGNISED = "stated in words that are not recognised"

@@ -11,12 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from curation.policy import STAGES, Policy
@@ -40,29 +39,20 @@ VERDICT_COLUMNS: dict[str, pa.DataType] = {
     "detail": pa.string(),
     "duplicate_of": pa.string(),
     "distance": pa.int16(),
+    "similarity": pa.float32(),
+    "reference": pa.string(),
+    "cluster": pa.int64(),
+    "stratum": pa.string(),
 }
 """verdict: kept | dropped. reason: the first that applied. stage, column, score, threshold: where, and the numbers at
-that time. detail: text of a problem. duplicate_of, distance: id of the kept row that this one repeats, and the Hamming
-distance."""
+that time. detail: text of a problem. duplicate_of: id of the row that this one repeats, kept in this run or, where
+`reference` has a name, in that evaluation set or earlier corpus; distance: Hamming, bits, or similarity: cosine.
+cluster, stratum: where balancing counted the row; null without balancing."""
+
+MARKED = ("duplicate_of", "distance", "similarity", "reference", "cluster", "stratum")
+"""Verdict columns that only selection fills."""
 
 PROMOTED = ("caption", "url", "licence")
-
-
-@dataclass(frozen=True)
-class Drops:
-    """What selection removed from a run of rows.
-
-    Attributes:
-        row: int64 [m], positions relative to the first row of the run, ascending.
-        reason: reason codes [m].
-        duplicate_of: ids [m], None where the reason is not a duplicate.
-        distance: int16 [m], -1 where it does not apply.
-    """
-
-    row: npt.NDArray[np.int64]
-    reason: Sequence[str]
-    duplicate_of: Sequence[str | None]
-    distance: npt.NDArray[np.int16]
 
 
 @dataclass(frozen=True)
@@ -85,19 +75,18 @@ class LedgerWriter:
     plan: Plan
     stages: StageSet
     policy: Policy
+    marks: Callable[[int, int], pa.Table]
+    """First global row and number of rows -> what selection says of them (`pipeline.select.marks.MARK_SCHEMA`), with
+    rows counted from the first."""
 
-    def __call__(self, item: tuple[int, Drops]) -> LedgerPart:
-        """Write the part of one group of chunks.
-
-        Args:
-            item: position in `plan.groups`, and what selection removed there.
-        """
-        group, drops = item
+    def __call__(self, group: int) -> LedgerPart:
+        """Write the part of one group of chunks, by its position in `plan.groups`."""
         start, stop = self.plan.groups[group]
         scores = pa.concat_tables(
             [read_scores(self.storage, chunk, self.stages) for chunk in range(start, stop)]
         ).combine_chunks()
-        table = self._rows(scores, drops, start, stop)
+        marks = self.marks(int(self.plan.first_row[start]), len(scores))
+        table = self._rows(scores, marks, start, stop)
         name = f"part-{group:05d}.parquet"
         self.storage.write_table(f"{STAGING}/{name}", table, row_group_size=8192)
         data = self.storage.read_bytes(f"{STAGING}/{name}")
@@ -105,7 +94,7 @@ class LedgerWriter:
         reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
         return LedgerPart(name, len(table), len(table) - sum(reasons.values()), len(data), digest, dict(reasons))
 
-    def _rows(self, scores: pa.Table, drops: Drops, start: int, stop: int) -> pa.Table:
+    def _rows(self, scores: pa.Table, marks: pa.Table, start: int, stop: int) -> pa.Table:
         verdicts = self.policy.decide(scores)
         stage = np.array([STAGES[at] if at < len(STAGES) else None for at in verdicts.stage], dtype=object)
         reason, column = verdicts.reason, verdicts.column
@@ -114,12 +103,14 @@ class LedgerWriter:
         broken &= np.array([name is None for name in column], dtype=bool)
         details = scores.column("problem_detail").to_pylist()
         detail = [text if bad else None for text, bad in zip(details, broken, strict=True)]
-        duplicate_of = np.full(len(scores), None, dtype=object)
-        distance = np.full(len(scores), None, dtype=object)
-        for row, why, keeper, bits in zip(drops.row, drops.reason, drops.duplicate_of, drops.distance, strict=True):
-            assert reason[row] is None, "selection may only drop rows that passed the policy"
-            reason[row], stage[row], duplicate_of[row] = why, "select", keeper
-            distance[row] = int(bits) if bits >= 0 else None
+        marked: dict[str, list[Any]] = {name: [None] * len(scores) for name in MARKED}
+        for mark in marks.to_pylist():
+            row = mark["row"]
+            if mark["reason"] is not None:
+                assert reason[row] is None, "selection may only drop rows that passed the policy"
+                reason[row], stage[row], detail[row] = mark["reason"], "select", mark["detail"]
+            for name in MARKED:
+                marked[name][row] = mark[name] if mark[name] is not None else marked[name][row]
         values: dict[str, Any] = {
             "verdict": ["kept" if why is None else "dropped" for why in reason],
             "reason": list(reason),
@@ -128,8 +119,7 @@ class LedgerWriter:
             "score": pa.array(verdicts.score, mask=np.isnan(verdicts.score)),
             "threshold": pa.array(verdicts.threshold, mask=np.isnan(verdicts.threshold)),
             "detail": detail,
-            "duplicate_of": list(duplicate_of),
-            "distance": list(distance),
+            **marked,
         }
         hidden = {"metadata", *PROBLEM_COLUMNS, *(f"scored_{name}" for name in self.stages.names)}
         columns: dict[str, pa.Array | pa.ChunkedArray] = {

@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from curation.sources.redact import redact_url
+from curation.merging import Corpus
 from pipeline.config import PopulaceConfig
 from pipeline.plan import Plan
 from pipeline.stages import StageSet
@@ -47,13 +48,24 @@ def _version(package: str) -> str | None:
 
 
 def lineage(
-    config: PopulaceConfig, plan: Plan, stages: StageSet, ledger: dict[str, Any], manifest_sha256: str | None
+    config: PopulaceConfig,
+    plan: Plan,
+    stages: StageSet,
+    ledger: dict[str, Any],
+    manifest_sha256: str | None,
+    references: Mapping[str, str] | None = None,
+    earlier: Sequence[Corpus] = (),
 ) -> dict[str, Any]:
-    """The lineage record of a finished run."""
+    """The lineage record of a finished run.
+
+    Args:
+        references: name -> fingerprint of what was compared with.
+        earlier: the corpora that this one adds to.
+    """
     return {
         "format": 1,
         "configuration_hash": config.result_hash(),
-        "configuration": _shown(config.model_dump(mode="json", exclude={"output", "ray"})),
+        "configuration": config.shown(),
         "code_version": code_version(),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
@@ -72,15 +84,11 @@ def lineage(
             for stage in stages
             if stage.name != "read"
         },
+        "references": dict(references or {}),
+        "earlier_corpora": [{"name": corpus.name, "manifest_sha256": corpus.manifest_sha256} for corpus in earlier],
         "ledger": {key: ledger[key] for key in ("rows", "kept", "dropped", "sha256")},
         "manifest_sha256": manifest_sha256,
     }
-
-
-def _shown(configuration: dict[str, Any]) -> dict[str, Any]:
-    """Without the credentials that a source's URL may carry; those in storage options mask themselves."""
-    source = configuration["source"]
-    return {**configuration, "source": {**source, "path": redact_url(source["path"])}}
 
 
 def write_lineage(storage: Storage, record: dict[str, Any]) -> None:

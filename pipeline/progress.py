@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 LINE_EVERY_S = 15.0
+MINOR_S = 15.0
 
 
 class RunProgress:
@@ -35,8 +36,12 @@ class RunProgress:
         self._printed = 0.0
 
     @contextmanager
-    def stage(self, name: str, total: int, unit: str, done: int = 0) -> Iterator[RunProgress]:
-        """One stage of `total` units, of which `done` were finished by an earlier run."""
+    def stage(self, name: str, total: int, unit: str, done: int = 0, minor: bool = False) -> Iterator[RunProgress]:
+        """One stage of `total` units, of which `done` were finished by an earlier run.
+
+        Args:
+            minor: leave no line behind when it took less than `MINOR_S`.
+        """
         self._stage, self._total, self._unit, self._done, self._before = name, total, unit, done, done
         self._note = ""
         self._started = self._printed = time.monotonic()
@@ -53,7 +58,8 @@ class RunProgress:
             if self._bar is not None:
                 self._bar.stop()
                 self._bar = self._task = None
-        self._print(final=True)
+        if not minor or time.monotonic() - self._started > MINOR_S:
+            self._print(final=True)
 
     def advance(self, count: int, note: str = "") -> None:
         """`count` more units are done."""

@@ -33,6 +33,9 @@ class RayConfig(Config):
         None, ge=1, description="most workers of an operator; null: what the cluster has at the start"
     )
     download_workers: int = Field(4, ge=1, description="workers that download, for source.kind urls")
+    shuffle_partitions: int | None = Field(
+        None, ge=1, le=4096, description="partitions of each shuffle of selection; null: by the number of rows"
+    )
     stall_timeout_s: float = Field(1800, gt=0, description="fail when no operator makes progress for this long")
 
 

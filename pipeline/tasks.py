@@ -14,13 +14,18 @@ Result = TypeVar("Result")
 
 
 def run_tasks(
-    function: Callable[[Item], Result], items: Sequence[Item], num_cpus: float = 1.0, in_flight: int | None = None
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    num_cpus: float = 1.0,
+    in_flight: int | None = None,
+    threads: int = 1,
 ) -> Iterator[tuple[int, Result]]:
     """Call `function` on every item in Ray tasks; yields (position, result) as they finish, in any order.
 
     Args:
         function: picklable; sent to the cluster once.
         in_flight: most tasks submitted and unfinished; the default keeps every core busy.
+        threads: threads that native libraries may use in a task; ask for as many `num_cpus`.
     """
     if not items:
         return
@@ -37,7 +42,7 @@ def run_tasks(
                 except StopIteration:
                     exhausted = True
                     break
-                running[_call.options(num_cpus=num_cpus).remote(shared, item)] = position
+                running[_call.options(num_cpus=num_cpus).remote(shared, item, threads)] = position
             if not running:
                 break
             ready, _ = ray.wait(list(running), num_returns=1)
@@ -57,8 +62,8 @@ RETRIES = 4
 
 
 @ray.remote(max_retries=RETRIES, retry_exceptions=[OSError])  # type: ignore[call-overload]
-def _call(function: Any, item: Any) -> Any:
-    limit_native_threads(1)
+def _call(function: Any, item: Any, threads: int) -> Any:
+    limit_native_threads(threads)
     return function(item)
 
 

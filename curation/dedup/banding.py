@@ -6,7 +6,8 @@ those are compared. More bands give longer keys, hence smaller buckets, and more
 number of values and from how much each bit really varies.
 
 Cost of n uniform values: C(b, r) sorts of n, and C(b, r) * n^2 / 2 / 2^(64 (b - r) / b) comparisons. At r = 4 and
-n = 10^6 six bands (15 keys of about 43 bits) leave almost nothing but the sorts.
+n = 10^6 six bands give 15 keys of 64 * 2 / 6 = 21 bits: 15 million sorted entries, and 15 * 10^12 / 2 / 2^21.3 = 2.8
+million comparisons, so almost nothing but the sorts; five bands (5 keys of 13 bits) would need 350 million.
 
 Skew: a bucket that stays large is joined again on the bits that its key does not hold, and compared pair by pair only
 when those bits do not separate it either (then most of its pairs are within the radius anyway). A pair is reported at
@@ -31,6 +32,8 @@ PairBlock = tuple[Indices, Indices]
 
 BLOCK = 1 << 18
 """Comparisons per block: temporaries of a few MB, which stay near the cache."""
+
+ALL_BITS = tuple(range(64))
 
 _TILE = 512
 _DENSE = 256  # from this size on a bucket is compared in tiles
@@ -63,41 +66,84 @@ def _keys(bands: int, radius: int) -> tuple[tuple[int, ...], ...]:
     return tuple(combinations(range(bands), bands - radius))
 
 
-def plan(values: Hashes, radius: int, bits: tuple[int, ...] = tuple(range(64))) -> Plan:
-    """Choose the bands for joining `values`, which may only differ in `bits`.
+def plan(values: Hashes, radius: int, bits: tuple[int, ...] = ALL_BITS, mask: int = 0) -> Plan:
+    """Choose the bands for joining `values`.
 
-    Bits are dealt to bands in order of their entropy, so that bands separate equally well even when most of the bits
-    are nearly constant, as in the hashes of similar pictures.
+    Args:
+        values: uint64 [n], distinct.
+        radius: 1 or more.
+        bits: the bits to make bands of.
+        mask: only pairs that agree on these bits are wanted.
     """
     n = len(values)
-    best = Plan((), _NS_TILE * n * n / 2)
+    pairs, cost = (n * n / 2, _NS_TILE * n * n / 2) if not mask else _agreeing(values, np.uint64(mask))
+    best = Plan((), cost)
     if n < _DENSE or len(bits) <= radius:
         return best
-    entropy = _collision_entropy(values)[list(bits)]
-    by_entropy = np.argsort(-entropy, kind="stable")
+    agreement = bit_agreement(values[:: max(1, n // _SAMPLE)])
     for count in range(radius + 1, min(len(bits), radius + 12) + 1):
         if comb(count, radius) > _MAX_KEYS:
             break
-        # Deal out there and back (0 1 2 2 1 0 ...), so that no band always gets the better bit.
-        turn = np.arange(len(bits)) % (2 * count)
-        band_of = np.where(turn < count, turn, 2 * count - 1 - turn)
-        band_entropy = np.bincount(band_of, weights=entropy[by_entropy], minlength=count)
+        bands, entropy = deal(bits, agreement, count)
         keys = np.array(_keys(count, radius))
-        candidates = float(n * n / 2 * np.exp2(-band_entropy[keys].sum(axis=1)).sum())
+        candidates = float(pairs * np.exp2(-entropy[keys].sum(axis=1)).sum())
         cost = len(keys) * (_NS_KEY + _NS_SORT * n) + _NS_CANDIDATE * candidates
         if cost < best.cost:
-            masks = [0] * count
-            for position, band in zip(by_entropy.tolist(), band_of.tolist(), strict=True):
-                masks[band] |= 1 << bits[position]
-            best = Plan(tuple(masks), cost)
+            best = Plan(bands, cost)
     return best
 
 
-def _collision_entropy(values: Hashes) -> npt.NDArray[np.float64]:
-    """-log2 of the chance that two values agree on a bit, for each of the 64 bits, from an even sample."""
-    sample = values[:: max(1, len(values) // _SAMPLE)].astype("<u8")
-    ones = np.unpackbits(sample.view(np.uint8).reshape(-1, 8), axis=1, bitorder="little").mean(axis=0)
-    return -np.log2(ones**2 + (1 - ones) ** 2)
+def _agreeing(values: Hashes, mask: np.uint64) -> tuple[float, float]:
+    """How many pairs agree on `mask`, and the nanoseconds that comparing all of them takes."""
+    keys = np.sort(values & mask)
+    lengths = np.diff(np.flatnonzero(keys[1:] != keys[:-1]), prepend=-1, append=len(keys) - 1).astype(np.float64)
+    pairs = lengths * (lengths - 1) / 2
+    dense = float(pairs[lengths >= _DENSE].sum())
+    total = float(pairs.sum())
+    return total, _NS_TILE * dense + _NS_CANDIDATE * (total - dense)
+
+
+def bit_agreement(values: Hashes) -> npt.NDArray[np.float64]:
+    """float64 [64]: the chance that two of uint64 [n] agree on a bit, 0.5..1; 1 for no values.
+
+    From exact counts: the same for any order of the values.
+    """
+    n = len(values)
+    ones = np.zeros(64, dtype=np.int64)
+    for start in range(0, n, _SAMPLE):
+        part = values[start : start + _SAMPLE].astype("<u8")
+        ones += np.unpackbits(part.view(np.uint8).reshape(-1, 8), axis=1, bitorder="little").sum(axis=0, dtype=np.int64)
+    share = np.maximum(ones, n - ones) / max(n, 1)
+    return share**2 + (1 - share) ** 2
+
+
+def deal(
+    bits: tuple[int, ...], agreement: npt.NDArray[np.float64], count: int
+) -> tuple[tuple[int, ...], npt.NDArray[np.float64]]:
+    """Split `bits` into `count` bands that separate values about equally well.
+
+    Bits are dealt in order of their entropy, so that this holds even when most of the bits are nearly constant, as in
+    the hashes of similar pictures.
+
+    Args:
+        bits: at least `count` bits, 0..63.
+        agreement: float64 [64], see `bit_agreement`.
+        count: 1 or more.
+
+    Returns:
+        One bit mask per band, disjoint; and float64 [count], the collision entropy of each band if its bits were
+        independent.
+    """
+    entropy = -np.log2(agreement[list(bits)])
+    # By the counts, not by their logarithm, whose last digit differs from one processor to the next.
+    best_first = np.argsort(agreement[list(bits)], kind="stable")
+    # Deal out there and back (0 1 2 2 1 0 ...), so that no band always gets the better bit.
+    turn = np.arange(len(bits)) % (2 * count)
+    band_of = np.where(turn < count, turn, 2 * count - 1 - turn)
+    masks = [0] * count
+    for position, band in zip(best_first.tolist(), band_of.tolist(), strict=True):
+        masks[band] |= 1 << bits[position]
+    return tuple(masks), np.bincount(band_of, weights=entropy[best_first], minlength=count).astype(np.float64)
 
 
 def flat_blocks(counts: Indices, block: int) -> Iterator[PairBlock]:
@@ -125,7 +171,23 @@ def join(values: Hashes, radius: int) -> Iterator[PairBlock]:
         (i, j), int64 [m] each, of at most `BLOCK` pairs. Each unordered pair comes once; i and j in either order.
     """
     if radius > 0 and len(values) > 1:
-        yield from _join(values, radius, tuple(range(64)), plan(values, radius))
+        yield from _join(values, radius, ALL_BITS, plan(values, radius))
+
+
+def join_within(values: Hashes, radius: int, mask: int) -> Iterator[PairBlock]:
+    """All pairs of `values` within `radius` bits that agree on every bit of `mask`: the pairs of one band.
+
+    Args:
+        values: uint64 [n], distinct.
+        radius: 0 or more.
+        mask: at least one bit.
+
+    Yields:
+        (i, j), as `join`.
+    """
+    if radius > 0 and len(values) > 1:
+        rest = tuple(bit for bit in ALL_BITS if not mask >> bit & 1)
+        yield from _join(values, radius, rest, plan(values, radius, rest, mask), mask)
 
 
 def cross(left: Hashes, right: Hashes, radius: int, triangle: bool = False) -> Iterator[PairBlock]:
@@ -142,14 +204,15 @@ def cross(left: Hashes, right: Hashes, radius: int, triangle: bool = False) -> I
                 yield i + row, j + column
 
 
-def _join(values: Hashes, radius: int, bits: tuple[int, ...], how: Plan) -> Iterator[PairBlock]:
-    if not how.bands:
+def _join(values: Hashes, radius: int, bits: tuple[int, ...], how: Plan, within: int = 0) -> Iterator[PairBlock]:
+    """Pairs that agree on the mask `within`, by the bands of `how`, which are made of `bits`."""
+    if not how.bands and not within:
         yield from cross(values, values, radius, triangle=True)
         return
-    for key in _keys(len(how.bands), radius):
-        mask = np.uint64(sum(how.bands[band] for band in key))
+    for key in _keys(len(how.bands), radius) if how.bands else ((),):
+        mask = np.uint64(within | sum(how.bands[band] for band in key))
         # Bands before the key's last that are not in it: a pair that agrees on one of them was found at an earlier key.
-        earlier = [np.uint64(how.bands[band]) for band in range(key[-1]) if band not in key]
+        earlier = [np.uint64(how.bands[band]) for band in range(max(key, default=0)) if band not in key]
         rest = tuple(bit for bit in bits if not int(mask) >> bit & 1)
         for i, j in _bucket_pairs(values, radius, mask, rest):
             difference = values[i] ^ values[j]

@@ -54,7 +54,7 @@ def _expand(groups: EqualGroups, radius: int, block: int) -> Iterator[Indices]:
     to_the_end = np.repeat(np.cumsum(groups.counts), groups.counts) - np.arange(len(rows)) - 1
     for owner, local in flat_blocks(to_the_end, block):
         yield np.stack([rows[owner], rows[owner + 1 + local]], axis=1)
-    for p, q in _gather(banding.join(groups.values, radius), block):
+    for p, q in gather(banding.join(groups.values, radius), block):
         yield from _products(groups, p, groups, q, block, ordered=True)
 
 
@@ -102,7 +102,7 @@ def hamming_pairs_between(a: npt.ArrayLike, b: npt.ArrayLike, radius: int) -> In
     check_radius(radius)
     left, right = group_equal(check_hashes(a)), group_equal(check_hashes(b))
     parts: list[Indices] = []
-    for p, q in _gather(distinct_between(left.values, right.values, radius), 1 << 20):
+    for p, q in gather(distinct_between(left.values, right.values, radius), 1 << 20):
         parts.extend(_products(left, p, right, q, 1 << 20, ordered=False))
     return _sorted_pairs(parts)
 
@@ -173,7 +173,7 @@ def check_radius(radius: int) -> None:
         raise ValueError(f"radius must be 0..{MAX_RADIUS} bits, got {radius}")
 
 
-def _gather(blocks: Iterable[PairBlock], size: int) -> Iterator[PairBlock]:
+def gather(blocks: Iterable[PairBlock], size: int) -> Iterator[PairBlock]:
     """Join small blocks, so that what follows runs on long arrays."""
     held: list[PairBlock] = []
     count = 0

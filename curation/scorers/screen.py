@@ -1,4 +1,4 @@
-"""The cheap measurements of a picture: one decode at working size, a perceptual hash, exposure and sharpness.
+"""The cheap measurements of a picture: one decode at working size, perceptual hashes, exposure and sharpness.
 
 Decoding dominates: everything else is computed on luma at working size or half of it.
 """
@@ -67,11 +67,29 @@ def perceptual_hash(thumbnail: npt.NDArray[np.uint8]) -> int:
     The same transforms in the same order, so the same bits, in a third of the time: only the 8 rows of
     coefficients that are used, and no picture object.
     """
+    return perceptual_hashes(thumbnail)[0]
+
+
+def perceptual_hashes(thumbnail: npt.NDArray[np.uint8]) -> tuple[int, int]:
+    """`perceptual_hash` of a 32 x 32 grey picture, uint8 [32, 32], and of its mirror image (left and right exchanged).
+
+    Mirroring changes the sign of the coefficients of odd horizontal frequency and nothing else, so one transform serves
+    both. The second value equals `perceptual_hash(thumbnail[:, ::-1])` but for bits whose coefficient is within
+    rounding of the median: next to none in photographs, many in pictures whose hash is degenerate anyway or that are
+    exactly symmetric (half of their coefficients are then 0).
+    """
     from scipy.fft import dct
 
-    low = dct(dct(thumbnail.astype(np.float64), axis=0)[:8], axis=1)[:, :8].ravel()
-    ordered = np.partition(low, (31, 32))
-    return int.from_bytes(np.packbits(low > (ordered[31] + ordered[32]) / 2).tobytes(), "big")
+    low = dct(dct(thumbnail.astype(np.float64), axis=0)[:8], axis=1)[:, :8]
+    both = (low * _MIRROR).reshape(2, 64)
+    ordered = np.partition(both, (31, 32), axis=1)
+    bits = np.packbits(both > (ordered[:, 31:32] + ordered[:, 32:33]) / 2, axis=1)
+    plain, mirrored = bits.view(">u8").ravel().tolist()
+    return plain, mirrored
+
+
+_MIRROR = np.stack([np.ones((1, 8)), np.where(np.arange(8) % 2, -1.0, 1.0)[None]])
+"""float64 [2, 1, 8]: signs of the coefficients by horizontal frequency, as they are and mirrored."""
 
 
 class ScreenScorer:
@@ -79,7 +97,9 @@ class ScreenScorer:
 
     Columns:
         phash: uint64, `imagehash.phash` of `curation.decode.grey_thumbnail`.
-        phash_degenerate: the hash must not be used to find duplicates (`is_degenerate`).
+        phash_mirrored: uint64, the same hash of the mirrored picture (`perceptual_hashes`). One picture is a mirrored
+            copy of another when its hash is near the mirrored hash of the other.
+        phash_degenerate: neither hash may be used to find duplicates (`is_degenerate` of one of them).
         sharpness: variance of the 3 x 3 Laplacian of luma (0..255) at working size, divided by 16, >= 0. Comparable
             between pictures that are at least as large as the working size; smaller ones are measured as they are,
             since enlarging them would make them look blurred.
@@ -91,9 +111,10 @@ class ScreenScorer:
     """
 
     name: ClassVar[str] = "screen"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     columns: ClassVar[Mapping[str, pa.DataType]] = {
         "phash": pa.uint64(),
+        "phash_mirrored": pa.uint64(),
         "phash_degenerate": pa.bool_(),
         "sharpness": pa.float32(),
         "brightness": pa.float32(),
@@ -126,12 +147,13 @@ def measure_pixels(pixels: Pixels, config: ScreenConfig) -> dict[str, Any]:
     sharpness = _sharpness(grey)
     while max(grey.shape) > STATISTICS_SIDE:
         grey = halve(grey)
-    phash = perceptual_hash(grey_thumbnail(grey))
+    phash, mirrored = perceptual_hashes(grey_thumbnail(grey))
     columns = _exposure(grey)
-    degenerate = is_degenerate(np.array([phash], np.uint64), np.array([columns["contrast"]]), config)
+    degenerate = is_degenerate(np.array([phash, mirrored], np.uint64), np.full(2, columns["contrast"]), config)
     return {
         "phash": phash,
-        "phash_degenerate": bool(degenerate[0]),
+        "phash_mirrored": mirrored,
+        "phash_degenerate": bool(degenerate.any()),
         "sharpness": sharpness,
         **columns,
         "colourfulness": _colourfulness(pixels),

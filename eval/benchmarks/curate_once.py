@@ -59,10 +59,10 @@ class TimedProgress(RunProgress):
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def stage(self, name: str, total: int, unit: str, done: int = 0) -> Iterator[RunProgress]:
+    def stage(self, name: str, total: int, unit: str, done: int = 0, minor: bool = False) -> Iterator[RunProgress]:
         """Time one stage."""
         started = time.perf_counter()
-        with super().stage(name, total, unit, done) as progress:
+        with super().stage(name, total, unit, done, minor) as progress:
             yield progress
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 

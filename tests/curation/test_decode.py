@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -335,6 +337,11 @@ print(json.dumps([(after - before) * 1024, bound, [isinstance(r, Decoded) for r 
 """
 
 
+@functools.cache
+def _noise() -> npt.NDArray[np.uint8]:
+    return images.texture(5, 3000, 3000)
+
+
 def _large(name: str) -> tuple[bytes, str, tuple[int | None, ...], bool]:
     """(bytes, format to warm up, sizes to decode at, whether a picture must come out)."""
     if name.startswith("bomb"):
@@ -345,7 +352,7 @@ def _large(name: str) -> tuple[bytes, str, tuple[int | None, ...], bool]:
         return images.flat_png(5000, 5000, 16, 6), "PNG", (640,), True
     if name == "png_rgba_full":
         return images.flat_png(5000, 5000, 8, 6), "PNG", (None,), True
-    noise = images.texture(5, 3000, 3000)
+    noise = _noise()
     if name == "webp_lossless_large":
         return images.encode(noise, "WEBP", lossless=True, quality=0, method=0), "WEBP", (640, None), True
     if name == "jpeg_progressive_large":

@@ -27,6 +27,8 @@ from tests.fixtures.scorers import EmbeddingScorer, KillingScorer, MeanConfig, M
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 POOLS = PoolSizes(cpus=2, gpus=0)
+DEAD = ("truncated", "empty", "not_an_image", "too_small")
+"""Outcomes of the test pool that end a row before it reaches a scorer."""
 
 
 def make_spec(folder: Path, run: Path, scorers: list[Scorer], chunk_rows: int = 8) -> AnnotateSpec:
@@ -64,16 +66,14 @@ def test_one_operator_and_two_operators_write_the_same_parts(tmp_path: Path) -> 
     one = make_spec(folder, tmp_path / "one", scorers())
     two = make_spec(folder, tmp_path / "two", scorers(embedding_cpus=0.5))
     assert [len(spec.stages.groups()) for spec in (one, two)] == [1, 2]
-    for spec in (one, two):
-        summaries = list(annotate(spec, list(range(len(spec.plan))), POOLS))
+    for spec, pools in ((one, PoolSizes(cpus=2, gpus=0, max_workers=1)), (two, POOLS)):
+        summaries = list(annotate(spec, list(range(len(spec.plan))), pools))
         assert sorted(summary.chunk for summary in summaries) == list(range(len(spec.plan)))
         assert sum(summary.rows for summary in summaries) == 60
     assert parts(one) == parts(two)
     table = pq.read_table(tmp_path / "two/work/scores")
     alive = [row for row in table.to_pylist() if row["scored_embedding"]]
-    assert len(alive) == sum(
-        outcome not in ("truncated", "empty", "not_an_image", "too_small") for *_, outcome in pool.inputs(60)
-    )
+    assert len(alive) == sum(outcome not in DEAD for *_, outcome in pool.inputs(60))
     assert all(len(row["embedding"]) == 12 for row in alive)
 
 
@@ -87,23 +87,24 @@ def test_a_row_that_kills_its_worker_is_named_and_the_others_are_measured(tmp_pa
     rows = pq.read_table(tmp_path / "run/work/scores").to_pylist()
     crashed = [row["uri"] for row in rows if row["problem"] == "worker_crashed"]
     assert crashed == ["00/00004a.png"]
-    sound = [
-        outcome for *_, outcome in pool.inputs(20) if outcome not in ("truncated", "empty", "not_an_image", "too_small")
-    ]
+    sound = [outcome for *_, outcome in pool.inputs(20) if outcome not in DEAD]
     assert sum(row["scored_person"] for row in rows) == len(sound)
     assert spec.storage.names("work/attempts") == []
 
 
-def test_only_missing_chunks_are_pending(tmp_path: Path) -> None:
+def test_only_missing_chunks_are_pending_and_summaries_count_living_rows(tmp_path: Path) -> None:
     folder = tmp_path / "pool"
     pool.write_folder(folder, 40)
     spec = make_spec(folder, tmp_path / "run", scorers())
-    list(annotate(spec, [0, 2], POOLS))
+    summaries = list(annotate(spec, [0, 2], POOLS))
+    assert all(isinstance(summary, Summary) for summary in summaries)
+    passed = [outcome not in DEAD for *_, outcome in pool.inputs(40)]
+    counts = [(chunk, 8, sum(passed[8 * chunk : 8 * chunk + 8])) for chunk in (0, 2)]
+    assert sorted((summary.chunk, summary.rows, summary.alive) for summary in summaries) == counts
     assert chunks_with_parts(spec) == [0, 2]
     done = FindDone(spec)([0, 2])
-    assert [(summary.chunk, summary.rows) for summary in done] == [(0, 8), (2, 8)]
+    assert [(summary.chunk, summary.rows, summary.alive) for summary in done] == counts
     passing = Policy(spec.policy.config, spec.stages.names)
-    assert all(0 < summary.alive <= 8 for summary in done)
     assert passing.columns == spec.policy.columns
     # A part that is cut short does not count as done.
     table = pq.read_table(tmp_path / "run" / part_name(2))
@@ -132,13 +133,3 @@ def test_pools_start_at_the_width_of_the_cluster(
     cpus: float, gpus: float, workers: int | None, need: tuple[float, float], expected: tuple[int, int]
 ) -> None:
     assert PoolSizes(cpus, gpus, workers).size(*need, operators=1, chunks=1000) == expected
-
-
-def test_summary_counts_living_rows(tmp_path: Path) -> None:
-    folder = tmp_path / "pool"
-    expected = pool.write_folder(folder, 20)
-    spec = make_spec(folder, tmp_path / "run", [MeanScorer(MeanConfig())], chunk_rows=100)
-    (summary,) = annotate(spec, [0], POOLS)
-    assert isinstance(summary, Summary)
-    dead = sum(expected[name] for name in ("truncated", "empty", "not_an_image", "too_small"))
-    assert (summary.rows, summary.alive) == (20, 20 - dead)

@@ -27,7 +27,10 @@ Captured = pytest.CaptureFixture[str]
 
 
 def write_recipe(folder: Path, **sections: Any) -> str:
-    data = {"source": {"kind": "folder"}, "chunk_rows": 16, "policy": POLICY, **sections}
+    # Starting a worker takes longer than a small pool does.
+    data = {
+        "source": {"kind": "folder"}, "chunk_rows": 16, "policy": POLICY, "ray": {"max_workers": 1}, **sections
+    }  # fmt: skip
     (folder / "recipe.yaml").write_text(yaml.safe_dump(data))
     return str(folder / "recipe.yaml")
 
@@ -82,7 +85,7 @@ def test_the_help_of_every_command_names_every_argument() -> None:
     assert commands is not None
     (action,) = commands._group_actions
     assert isinstance(action.choices, dict)
-    assert list(action.choices) == ["curate", "funnel", "config", "doctor", "demo"]
+    assert list(action.choices) == ["curate", "funnel", "duplicates", "config", "doctor", "demo"]
 
 
 # Configurations
@@ -167,7 +170,7 @@ def test_a_run_prints_its_funnel_on_stdout_and_its_progress_on_stderr(
     assert "Traceback" not in stderr
     assert len(stderr.splitlines()) < 12  # no wall of Ray's messages
     names = {path.name for path in (folder / "run").iterdir() if not path.name.startswith(".")}
-    assert names == {"run.json", "work", "ledger", "shards", "lineage.json", "logs"}
+    assert names == {"run.json", "work", "ledger", "selection", "shards", "lineage.json", "logs"}
 
 
 def test_funnel_as_json_and_as_a_table(finished: tuple[Path, dict[str, Any], str], capsys: Captured) -> None:

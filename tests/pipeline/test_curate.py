@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,13 @@ from tests.fixtures import pool
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-COUNT = 200
+COUNT = 100
+SCORED = 60
+BASE: dict[str, Any] = {
+    "policy": {"no_person": None, "person_too_small": None},
+    "scorers": {"person": {"kind": "cascade", "max_side": 96}, "aesthetic": {"kind": "photographic"}},
+}
+"""Two small models of this machine."""
 
 
 def run(data: dict[str, Any], **options: bool) -> CurateResult:
@@ -42,8 +49,26 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[str]
 @pytest.fixture(scope="module")
 def finished(source: tuple[Path, Counter[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("runs") / "reference"
-    run(pool.config(source[0], output))
+    run(pool.config(source[0], output, ray={"max_workers": 2}))
     return output
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a pool and its run with `BASE`."""
+    folder = tmp_path_factory.mktemp("scored")
+    pool.write_folder(folder / "pool", SCORED)
+    run(pool.config(folder / "pool", folder / "run", **BASE))
+    return folder
+
+
+@pytest.fixture
+def copied(scored: Path, tmp_path: Path) -> Path:
+    """A copy of `scored` that may be spoilt, as if the run had been made here."""
+    shutil.copytree(scored, tmp_path, dirs_exist_ok=True)
+    record = tmp_path / "run/run.json"
+    record.write_bytes(record.read_bytes().replace(str(scored).encode(), str(tmp_path).encode()))
+    return tmp_path
 
 
 def test_counts_add_up_and_every_outcome_is_as_made(source: tuple[Path, Counter[str]], finished: Path) -> None:
@@ -113,76 +138,69 @@ def test_second_call_measures_nothing_and_changes_nothing(source: tuple[Path, Co
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*.parquet")} == stamps
 
 
-@pytest.mark.parametrize("chunk_rows", [16, 7, 1000])
 def test_same_bytes_on_another_run_whatever_the_workers(
-    source: tuple[Path, Counter[str]], finished: Path, tmp_path: Path, chunk_rows: int
+    source: tuple[Path, Counter[str]], finished: Path, tmp_path: Path
 ) -> None:
-    data = pool.config(source[0], tmp_path / "again", chunk_rows=chunk_rows, ray={"max_workers": 1})
-    run(data)
-    ours, theirs = pool.results(tmp_path / "again"), pool.results(finished)
-    if chunk_rows == 16:
-        assert ours == theirs
-    else:
-        # Another chunk size is another configuration, and still the same verdicts and the same tars.
-        columns = ["id", "verdict", "reason", "duplicate_of", "distance", "phash"]
-        assert ledger(tmp_path / "again").select(columns).equals(ledger(finished).select(columns))
-        assert {n: b for n, b in ours["shards"].items() if n.endswith(".tar")} == {
-            n: b for n, b in theirs["shards"].items() if n.endswith(".tar")
-        }
+    run(pool.config(source[0], tmp_path / "again"))  # on one
+    assert pool.results(tmp_path / "again") == pool.results(finished)
 
 
-def test_tightening_decides_from_the_ledger_without_the_source(
-    source: tuple[Path, Counter[str]], tmp_path: Path
+def test_another_chunk_size_gives_the_same_verdicts_and_the_same_tars(
+    source: tuple[Path, Counter[str]], finished: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "pool"
-    expected = pool.write_folder(folder, 60)
-    run(pool.config(folder, tmp_path / "run"))
+    run(pool.config(source[0], tmp_path / "again", chunk_rows=7))
+    columns = ["id", "verdict", "reason", "duplicate_of", "distance", "phash"]
+    assert ledger(tmp_path / "again").select(columns).equals(ledger(finished).select(columns))
+    ours, theirs = pool.results(tmp_path / "again")["shards"], pool.results(finished)["shards"]
+    assert {n: b for n, b in ours.items() if n.endswith(".tar")} == {
+        n: b for n, b in theirs.items() if n.endswith(".tar")
+    }
+
+
+def test_tightening_decides_from_the_ledger_without_the_source(copied: Path) -> None:
+    folder, output = copied / "pool", copied / "run"
     # Make every picture unreadable without changing the listing: a decode would turn rows into read errors.
     for path in folder.rglob("*.*"):
         path.write_bytes(b"\0" * path.stat().st_size)
-    data = pool.config(folder, tmp_path / "run", policy={"low_entropy": {"min": 9.0}})
+    data = pool.config(folder, output, **BASE)
+    data["policy"] |= {"low_entropy": {"min": 9.0}}
     result = run(data)
     assert result.annotated == 0
     assert result.kept == 0
+    expected = Counter(outcome for *_, outcome in pool.inputs(SCORED))
     passing = sum(expected[name] for name in ("kept", "exact_duplicate", "near_duplicate", "low_entropy"))
     assert result.dropped["low_entropy"] == passing
 
 
-def test_relaxing_measures_only_the_rows_that_it_lets_through(tmp_path: Path) -> None:
-    folder, output = tmp_path / "pool", tmp_path / "run"
-    expected = pool.write_folder(folder, 60)
-    scorers = {"aesthetic": {"kind": "photographic"}}
-    run(pool.config(folder, output, policy={"too_small": {"min": 64}}, scorers=scorers))
-    kept_paths = [folder / name for name, _, outcome in pool.inputs(60) if outcome != "too_small"]
-    for path in kept_paths:
-        path.write_bytes(b"\0" * path.stat().st_size)
+def test_relaxing_measures_only_the_rows_that_it_lets_through(copied: Path) -> None:
+    folder, output = copied / "pool", copied / "run"
+    for name, _, outcome in pool.inputs(SCORED):
+        if outcome != "too_small":
+            (folder / name).write_bytes(b"\0" * (folder / name).stat().st_size)
     # Only the small pictures can still be read. Decoding any other row again would show.
-    columns = ["id", "sha256", "phash", "aesthetic"]
+    columns = ["id", "sha256", "phash", "aesthetic", "person_count"]
     before = ledger(output).select(columns)
-    config = parse_config(pool.config(folder, output, policy={"too_small": {"min": 20}}, scorers=scorers))
+    data = pool.config(folder, output, **BASE)
+    data["policy"] |= {"too_small": {"min": 20}}
     with pytest.raises(Exception, match="source changed"):  # export reads kept rows again, and says so
-        curate(config, RunProgress(Console(quiet=True), quiet=True))
+        run(data)
     after = ledger(output)
     assert Counter(after.column("reason").to_pylist())["too_small"] == 0
     small = [row for row in after.to_pylist() if row["short_side"] == 30]
-    assert len(small) == expected["too_small"]
-    assert all(row["phash"] is not None and row["aesthetic"] is not None for row in small)
+    assert len(small) == SCORED // 10
+    assert all(None not in (row["phash"], row["aesthetic"], row["person_count"]) for row in small)
     old = {row["id"]: row for row in before.to_pylist() if row["phash"] is not None}
     new = {row["id"]: row for row in after.select(columns).to_pylist()}
     assert old
     assert all(new[key] == row for key, row in old.items())
 
 
-def test_a_changed_model_invalidates_its_own_columns_alone(tmp_path: Path) -> None:
-    folder, output = tmp_path / "pool", tmp_path / "run"
-    pool.write_folder(folder, 40)
-    scorers: dict[str, Any] = {"person": {"kind": "cascade", "max_side": 96}, "aesthetic": {"kind": "photographic"}}
-    base = {"policy": {"no_person": None, "person_too_small": None}, "scorers": scorers}
-    run(pool.config(folder, output, **base))
-    before = pq.read_table(output / "work/scores/part-00000000.parquet")
-    scorers["person"]["max_side"] = 112
-    result = run(pool.config(folder, output, **base))
-    after = pq.read_table(output / "work/scores/part-00000000.parquet")
+def test_a_changed_model_invalidates_its_own_columns_alone(copied: Path) -> None:
+    part = copied / "run/work/scores/part-00000000.parquet"
+    before = pq.read_table(part)
+    scorers = {**BASE["scorers"], "person": {"kind": "cascade", "max_side": 112}}
+    result = run(pool.config(copied / "pool", copied / "run", **{**BASE, "scorers": scorers}))
+    after = pq.read_table(part)
     assert result.annotated > 0
     same = [name for name in before.column_names if not name.startswith(("person", "face"))]
     assert after.select(same).equals(before.select(same))
@@ -190,29 +208,22 @@ def test_a_changed_model_invalidates_its_own_columns_alone(tmp_path: Path) -> No
     assert old != new
 
 
-def test_other_inputs_are_refused_and_new_sets_the_old_run_aside(
-    source: tuple[Path, Counter[str]], tmp_path: Path
-) -> None:
-    first, second, output = tmp_path / "a", tmp_path / "b", tmp_path / "run"
-    pool.write_folder(first, 20)
+def test_other_inputs_are_refused_and_new_sets_the_old_run_aside(copied: Path) -> None:
+    second, output = copied / "second", copied / "run"
     pool.write_folder(second, 30)
-    run(pool.config(first, output))
     before = pool.results(output)
     with pytest.raises(RunConflictError, match=r"source\.path"):
         run(pool.config(second, output))
     assert pool.results(output) == before
     result = run(pool.config(second, output), new=True)
     assert result.inputs == 30
-    assert pool.results(tmp_path / "run.old-1") == before
+    assert pool.results(copied / "run.old-1") == before
 
 
-def test_a_source_that_changed_is_refused(tmp_path: Path) -> None:
-    folder, output = tmp_path / "pool", tmp_path / "run"
-    pool.write_folder(folder, 20)
-    run(pool.config(folder, output))
-    (folder / "00/more.jpg").write_bytes(pool.encode(pool.picture(999)))
-    with pytest.raises(RunConflictError, match="20 files then, 21 now"):
-        run(pool.config(folder, output))
+def test_a_source_that_changed_is_refused(copied: Path) -> None:
+    (copied / "pool/00/more.jpg").write_bytes(pool.encode(pool.picture(999)))
+    with pytest.raises(RunConflictError, match="60 files then, 61 now"):
+        run(pool.config(copied / "pool", copied / "run", **BASE))
 
 
 def test_a_rule_without_its_scorer_stops_before_the_run(tmp_path: Path) -> None:
@@ -251,7 +262,8 @@ def test_other_sources_give_the_same_corpus(
         rows = pool.inputs(COUNT)
         table = pa.table({"image": [data for _, data, _ in rows], "caption": [name for name, _, _ in rows]})
         pq.write_table(table, folder / "pool.parquet", row_group_size=37)
-    result = run(pool.config(folder, tmp_path / "run", kind))
+    # One chunk for all.
+    result = run(pool.config(folder, tmp_path / "run", kind, chunk_rows=1000))
     expected = funnel(Storage(finished))
     assert {"inputs": result.inputs, "kept": result.kept, "dropped": result.dropped} == expected
     kept = pa.compute.equal(ledger(finished).column("verdict"), "kept")

@@ -60,7 +60,7 @@ def write_list(folder: Path, urls: list[str]) -> None:
 def run(folder: Path, output: Path, retry: bool = False, **source: Any) -> CurateResult:
     data = pool.config(folder, output, "urls", policy={"low_entropy": None})
     data["source"] |= {"retries": 1, "backoff_s": 0.01, "total_timeout_s": 5, "connect_timeout_s": 1} | source
-    data["ray"] = {"download_workers": 1}
+    data["ray"] |= {"download_workers": 1}
     return curate(parse_config(data), RunProgress(Console(quiet=True), quiet=True), retry=retry)
 
 

@@ -18,11 +18,15 @@ from tests.fixtures import pool
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-COUNT = 30
+COUNT = 40
 
 
 def run(data: dict[str, Any]) -> CurateResult:
     return curate(parse_config(data), RunProgress(Console(quiet=True), quiet=True))
+
+
+Damage = tuple[str, Callable[[Path], None]]
+"""(file of the run, what befalls it)."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,7 @@ def scribble(path: Path) -> None:
     path.write_bytes(b"\x17" * path.stat().st_size)
 
 
-DAMAGES: dict[str, tuple[str, Callable[[Path], None]]] = {
+DAMAGES: dict[str, Damage] = {
     "ledger part lost": ("ledger/part-00000.parquet", Path.unlink),
     "ledger part cut": ("ledger/part-00000.parquet", cut),
     "ledger record cut": ("ledger/_complete.json", cut),
@@ -49,22 +53,28 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "tar cut": ("shards/shard-000000.tar", cut),
     "index lost": ("shards/index/shard-000000.parquet", Path.unlink),
     "manifest cut": ("shards/manifest.json", cut),
-    "score part lost": ("work/scores/part-00000000.parquet", Path.unlink),
-    "score part cut": ("work/scores/part-00000000.parquet", cut),
-    "score part scribbled": ("work/scores/part-00000001.parquet", scribble),
     "plan cut": ("work/plan/chunks.parquet", cut),
     "source record cut": ("work/plan/source.json", cut),
 }
 
 
-@pytest.mark.parametrize("name", DAMAGES)
-def test_the_same_command_makes_it_whole(name: str, finished: Path) -> None:
+SCORES: list[Damage] = [
+    ("work/scores/part-00000000.parquet", Path.unlink),
+    ("work/scores/part-00000001.parquet", cut),
+    ("work/scores/part-00000002.parquet", scribble),
+]
+
+
+@pytest.mark.parametrize("damages", [*([damage] for damage in DAMAGES.values()), SCORES], ids=[*DAMAGES, "scores"])
+def test_the_same_command_makes_it_whole(damages: list[Damage], finished: Path) -> None:
     output = finished / "run"
     before = pool.results(output)
-    file, damage = DAMAGES[name]
-    damage(output / file)
-    run(pool.config(finished / "pool", output))
+    for file, damage in damages:
+        damage(output / file)
+    result = run(pool.config(finished / "pool", output))
     assert pool.results(output) == before
+    # Each of the damaged parts is measured again, and only these are.
+    assert result.annotated == (COUNT if damages is SCORES else 0)
 
 
 def test_funnel_of_a_damaged_ledger_is_an_error_and_not_a_count(

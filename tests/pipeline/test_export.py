@@ -7,16 +7,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from curation.features import read_features, stated_fingerprints
 from curation.manifest import read_index, read_manifest, verify_shards
 from pipeline.config import parse_config
 from pipeline.curate import curate
-from pipeline.export import SourceChangedError
+from pipeline.export import manifest_record
 from pipeline.progress import RunProgress
+from pipeline.shard_task import SourceChangedError, read_rows
+from pipeline.storage import Storage
 from tests.fixtures import pool
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -112,6 +116,46 @@ def test_manifest_index_and_limits_agree(exported: Path, originals: dict[str, by
     assert lineage["manifest_sha256"] == hashlib.sha256((exported / "shards/manifest.json").read_bytes()).hexdigest()
 
 
+def test_features_beside_each_shard_are_those_of_the_ledger(exported: Path) -> None:
+    ledger = {
+        row["id"]: row
+        for path in sorted((exported / "ledger").glob("*.parquet"))
+        for row in pq.read_table(path).to_pylist()
+    }
+    manifest = read_manifest(exported / "shards")
+    lineage = json.loads((exported / "lineage.json").read_text())
+    assert manifest["feature_fingerprints"] == {"screen": lineage["scorers"]["screen"]["fingerprint"]}
+    for shard in manifest["shards"]:
+        path = exported / "shards" / shard["features"]
+        table = read_features(str(path))
+        assert stated_fingerprints(table.schema) == manifest["feature_fingerprints"]
+        assert path.stat().st_size == shard["features_bytes"]
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == shard["features_sha256"]
+        assert table.column("id").to_pylist() == _index_of(exported, shard).column("id").to_pylist()
+        for row in table.to_pylist():
+            for name in ("sha256", "phash", "phash_mirrored", "phash_degenerate"):
+                assert row[name] == ledger[row["id"]][name]
+                assert row[name] is not None
+    # The whole folder is one table, as a reference may name it.
+    assert len(read_features(str(exported / "shards/features"))) == manifest["samples"]
+
+
+def _index_of(run: Path, shard: dict[str, Any]) -> pa.Table:
+    return pq.read_table(run / "shards" / shard["index"])
+
+
+@pytest.mark.parametrize("rows", [[], [0], [3, 4, 9], [0, 4, 5, 9], list(range(10))])
+def test_rows_of_a_ledger_part_are_read_group_by_group(tmp_path: Path, rows: list[int]) -> None:
+    storage = Storage(tmp_path)
+    vectors = pa.array([np.full(3, row, np.float16) for row in range(10)], pa.list_(pa.float16()))
+    table = pa.table({"id": [str(row) for row in range(10)], "embedding": vectors, "other": range(10)})
+    storage.write_table("part.parquet", table, row_group_size=4)
+    found = list(read_rows(storage, "part.parquet", rows, ["id", "embedding", "phash"]))
+    assert [row["id"] for part in found for row in part.to_pylist()] == [str(row) for row in rows]
+    assert all(part.column_names == ["id", "embedding"] for part in found)
+    assert [row["embedding"] for part in found for row in part.to_pylist()] == [[row] * 3 for row in rows]
+
+
 def test_sidecar_carries_the_metadata_and_the_chosen_scores(exported: Path) -> None:
     table = read_index(exported / "shards").to_pylist()
     sidecars = []
@@ -143,10 +187,15 @@ def test_export_settings_rewrite_shards_without_measuring(exported: Path, tmp_pa
     (run_folder / "run.json").write_bytes(
         (run_folder / "run.json").read_bytes().replace(str(exported.parent).encode(), str(tmp_path).encode())
     )
-    run(pool.config(tmp_path / "pool", run_folder, export={"shard_samples": 5}))
+    (run_folder / "shards/features/shard-000000.parquet").unlink()
+    assert manifest_record(Storage(run_folder)) == {}
+    run(pool.config(tmp_path / "pool", run_folder, export={"shard_samples": 5, "features": False}))
     assert pool.folder_bytes(run_folder / "ledger")["part-00000.parquet"] == before["part-00000.parquet"]
     manifest = read_manifest(run_folder / "shards")
     assert max(shard["samples"] for shard in manifest["shards"]) == 5
+    assert not (run_folder / "shards/features").exists()
+    assert not any("features" in shard for shard in manifest["shards"])
+    assert "feature_fingerprints" not in manifest
     assert verify_shards(run_folder / "shards") == []
 
 

@@ -6,100 +6,98 @@ random.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
+import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
+from pipeline.config import parse_config
+from pipeline.curate import curate
+from pipeline.progress import RunProgress
 from tests.fixtures import pool
+from tests.fixtures.processes import start_command
 
-COUNT = 120
+COUNT = 60
+CHUNK_ROWS = 8
+CHUNKS = -(-COUNT // CHUNK_ROWS)
 LIMIT_S = 120
 
 
-def command(recipe: Path) -> list[str]:
-    return [sys.executable, "-m", "pipeline.cli", "curate", str(recipe), "--quiet", "--json"]
+def config(source: Path, output: Path, **sections: Any) -> dict[str, Any]:
+    return pool.config(source, output, chunk_rows=CHUNK_ROWS, export={"shard_samples": 6}, **sections)
 
 
-def write_recipe(folder: Path, source: Path, output: Path) -> Path:
-    path = folder / f"{output.name}.yaml"
-    path.write_text(yaml.safe_dump(pool.config(source, output)))
-    return path
+def start(data: dict[str, Any], address: str | None) -> BaseProcess:
+    """The command in a process of its own, beside the run."""
+    run = Path(data["output"])
+    recipe = run.with_suffix(".yaml")
+    recipe.write_text(yaml.safe_dump(data))
+    return start_command(["curate", str(recipe), "--quiet", "--json"], run.with_suffix(".log"), address)
 
 
-def start(recipe: Path, address: str | None) -> subprocess.Popen[bytes]:
-    environment = dict(os.environ)
-    environment.pop("RAY_ADDRESS", None)
-    if address is not None:
-        environment["RAY_ADDRESS"] = address
-    return subprocess.Popen(
-        command(recipe), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
+def finish(data: dict[str, Any]) -> None:
+    """The same run, in this process and on the cluster of the tests."""
+    curate(parse_config(data), RunProgress(Console(quiet=True), quiet=True))
 
 
-def kill_when(process: subprocess.Popen[bytes], condition: Callable[[], bool]) -> bool:
+def kill_when(process: BaseProcess, condition: Callable[[], bool]) -> bool:
     """Kill the process the moment that the condition holds; False when it finished before."""
     deadline = time.monotonic() + LIMIT_S
-    while process.poll() is None and time.monotonic() < deadline:
+    while process.exitcode is None and time.monotonic() < deadline:
         if condition():
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
+            process.kill()
+            process.join()
             return True
         time.sleep(0.0005)
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors.decode()
+    process.join()
+    assert process.exitcode == 0
     return False
-
-
-def finish(recipe: Path, address: str | None) -> None:
-    process = start(recipe, address)
-    _, errors = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, errors.decode()
 
 
 def count(folder: Path, pattern: str) -> int:
     return sum(1 for _ in folder.glob(pattern))
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pool") / "tars"
-    pool.write_folder(folder, COUNT)
-    return folder
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run that nobody killed."""
+
+    source: Path
+    run: Path
+    results: dict[str, dict[str, bytes]]
+    seconds: float
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    source: Path, ray_cluster: str, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, bytes]]:
-    folder = tmp_path_factory.mktemp("reference")
-    finish(write_recipe(folder, source, folder / "run"), ray_cluster)
-    return pool.results(folder / "run")
+def undisturbed(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    pool.write_folder(folder / "pool", COUNT)
+    begun = time.monotonic()
+    finish(config(folder / "pool", folder / "run", ray={"max_workers": 2}))
+    return Undisturbed(folder / "pool", folder / "run", pool.results(folder / "run"), time.monotonic() - begun)
 
 
-def test_killed_in_every_stage_again_and_again(
-    source: Path, ray_cluster: str, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path
-) -> None:
+def test_killed_in_every_stage_again_and_again(undisturbed: Undisturbed, ray_cluster: str, tmp_path: Path) -> None:
     """One run, killed many times on its way: the state of each kill is what the next start finds."""
     chooser = random.Random(20)
     run = tmp_path / "run"
-    recipe = write_recipe(tmp_path, source, run)
-    chunks = -(-COUNT // 16)
+    data = config(undisturbed.source, run)
     moments: list[tuple[str, Callable[[], bool]]] = [
         ("plan", lambda: (run / "run.json").exists()),
         ("listed", lambda: (run / "work/plan/chunks.parquet").exists()),
     ]
-    for parts in sorted(chooser.sample(range(1, chunks), 3)):
+    for parts in sorted(chooser.sample(range(1, CHUNKS), 2)):
         moments.append(("annotate", lambda parts=parts: count(run, "work/scores/part-*.parquet") >= parts))
     moments += [
-        ("select", lambda: count(run, "work/scores/part-*.parquet") >= chunks),
+        ("select", lambda: count(run, "work/scores/part-*.parquet") >= CHUNKS),
         ("ledger staged", lambda: (run / "ledger.incomplete").exists()),
         ("ledger published", lambda: (run / "ledger/_complete.json").exists()),
         ("export begun", lambda: count(run, "shards.incomplete/*.tar") >= 1),
@@ -109,60 +107,57 @@ def test_killed_in_every_stage_again_and_again(
     ]
     killed = []
     for name, condition in moments:
-        if kill_when(start(recipe, ray_cluster), condition):
+        if kill_when(start(data, ray_cluster), condition):
             killed.append(name)
             if not (run / "shards/manifest.json").exists():
                 assert not (run / "shards").exists(), "a killed export must not look finished"
             if (run / "ledger").exists():
                 assert (run / "ledger/_complete.json").exists()
-    assert len(killed) >= 9, f"too few kills hit: {killed}"
-    finish(recipe, ray_cluster)
-    assert pool.results(run) == undisturbed
+    assert len(killed) >= 8, f"too few kills hit: {killed}"
+    finish(data)
+    assert pool.results(run) == undisturbed.results
     assert count(run, "**/.*.tmp") == 0
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_at_random_moments(
-    source: Path, ray_cluster: str, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path, seed: int
-) -> None:
-    chooser = random.Random(seed)
-    recipe = write_recipe(tmp_path, source, tmp_path / "run")
-    for _ in range(2):
-        begun = time.monotonic()
-        after = chooser.uniform(2.0, 7.0)
-        kill_when(start(recipe, ray_cluster), lambda begun=begun, after=after: time.monotonic() - begun > after)
-    finish(recipe, ray_cluster)
-    assert pool.results(tmp_path / "run") == undisturbed
+def test_killed_at_a_random_moment(undisturbed: Undisturbed, ray_cluster: str, tmp_path: Path, seed: int) -> None:
+    """At any time between the first file and the last one of a run; what the kill left is finished."""
+    run = tmp_path / "run"
+    data = config(undisturbed.source, run, ray={"max_workers": 2})
+    after = random.Random(seed).uniform(0, undisturbed.seconds)
+    process = start(data, ray_cluster)
+    while not (run / "run.json").exists() and process.exitcode is None:
+        time.sleep(0.0005)
+    begun = time.monotonic()
+    kill_when(process, lambda: time.monotonic() - begun > after)
+    finish(data)
+    assert pool.results(run) == undisturbed.results
 
 
-def test_whole_machine_dies_with_its_cluster(
-    source: Path, undisturbed: dict[str, dict[str, bytes]], tmp_path: Path
-) -> None:
+def test_whole_machine_dies_with_its_cluster(undisturbed: Undisturbed, tmp_path: Path) -> None:
     """A cluster of its own, of one core, killed together with the driver; finished on one core, with equal bytes."""
     run = tmp_path / "run"
-    path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump(pool.config(source, run, ray={"num_cpus": 1, "object_store_gb": 0.25})))
-    process = start(path, None)
-    assert kill_when(process, lambda: count(run, "work/scores/part-*.parquet") >= 3)
-    finish(path, None)
-    assert pool.results(run) == undisturbed
+    data = config(undisturbed.source, run, ray={"num_cpus": 1, "object_store_gb": 0.25})
+    assert kill_when(start(data, None), lambda: count(run, "work/scores/part-*.parquet") >= 3)
+    assert not kill_when(start(data, None), lambda: False)
+    assert pool.results(run) == undisturbed.results
 
 
-def test_retired_shards_do_not_stand_beside_another_ledger(source: Path, ray_cluster: str, tmp_path: Path) -> None:
+def test_retired_shards_do_not_stand_beside_another_ledger(
+    undisturbed: Undisturbed, ray_cluster: str, tmp_path: Path
+) -> None:
     """Killed between the new ledger and its shards, a run has no shards rather than those of the old policy."""
-    run = tmp_path / "run"
-    recipe = write_recipe(tmp_path, source, run)
-    finish(recipe, ray_cluster)
+    run, fresh = tmp_path / "run", tmp_path / "fresh"
+    shutil.copytree(undisturbed.run, run)
     old = (run / "ledger/_complete.json").read_bytes()
-    changed = pool.config(source, run, policy={"low_entropy": {"min": 7.0}})
-    recipe.write_text(yaml.safe_dump(changed))
+    policy = {"low_entropy": {"min": 7.0}}
+    changed = config(undisturbed.source, run, policy=policy)
     assert kill_when(
-        start(recipe, ray_cluster),
+        start(changed, ray_cluster),
         lambda: (run / "ledger/_complete.json").exists() and (run / "ledger/_complete.json").read_bytes() != old,
     )
     assert not (run / "shards").exists()
-    finish(recipe, ray_cluster)
-    fresh = tmp_path / "fresh"
-    recipe.write_text(yaml.safe_dump({**changed, "output": str(fresh)}))
-    finish(recipe, ray_cluster)
+    finish(changed)
+    finish(config(undisturbed.source, fresh, policy=policy))
     assert pool.results(run) == pool.results(fresh)
+    assert pool.results(run) != undisturbed.results

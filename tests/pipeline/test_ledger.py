@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +24,6 @@ from pipeline.ledger import (
     COMPLETE,
     LEDGER,
     STAGING,
-    Drops,
     LedgerPart,
     LedgerWriter,
     complete_record,
@@ -34,6 +34,7 @@ from pipeline.ledger import (
 )
 from pipeline.plan import Plan
 from pipeline.scores import ScoreTable, part_name
+from pipeline.select.marks import MARK_SCHEMA
 from pipeline.storage import Storage
 from tests.fixtures.counting import (
     BrightnessScorer,
@@ -58,7 +59,22 @@ METADATA = [
     json.dumps({"caption": "a person", "licence": "CC0", "url": "http://x/0", "more": [1]}), None, '{"caption":5}',
     *[None] * 6,
 ]  # fmt: skip
-NOTHING = Drops(np.empty(0, np.int64), [], [], np.empty(0, np.int16))
+NOTHING = MARK_SCHEMA.empty_table()
+
+
+def marks(*rows: dict[str, Any]) -> pa.Table:
+    """What selection says of rows."""
+    return pa.Table.from_pylist(list(rows), schema=MARK_SCHEMA)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks of the first part; others have none."""
+
+    table: pa.Table
+
+    def __call__(self, first: int, rows: int) -> pa.Table:
+        return self.table if first == 0 else NOTHING
 
 
 def shade(red: int, size: tuple[int, int] = (64, 48)) -> bytes:
@@ -93,9 +109,9 @@ def storage(tmp_path: Path) -> Storage:
     return Storage(tmp_path)
 
 
-def write(storage: Storage, drops: Drops = NOTHING) -> tuple[pa.Table, LedgerPart]:
+def write(storage: Storage, table: pa.Table = NOTHING) -> tuple[pa.Table, LedgerPart]:
     plan = scored(storage)
-    part = LedgerWriter(storage, plan, STAGES, POLICY)((0, drops))
+    part = LedgerWriter(storage, plan, STAGES, POLICY, Marks(table))(0)
     return storage.read_table(f"{STAGING}/{part.name}"), part
 
 
@@ -159,7 +175,7 @@ def test_a_scorer_that_gives_a_promoted_column_has_the_say(tmp_path: Path) -> No
     ChunkScorer(stages, stages.names, policy, Rows(DATA[:1]), DecodeConfig()).run(state)
     storage.write_table(part_name(0), table.to_table({"fingerprints": stages.fingerprints}))
     counts = np.array([1])
-    part = LedgerWriter(storage, Plan(storage, counts, counts, counts, "x", {}), stages, policy)((0, NOTHING))
+    part = LedgerWriter(storage, Plan(storage, counts, counts, counts, "x", {}), stages, policy, Marks(NOTHING))(0)
     ledger = storage.read_table(f"{STAGING}/{part.name}")
     assert ledger.column("licence").to_pylist() == ["normalised"]
     assert ledger.column("caption").to_pylist() == ["a person"]
@@ -167,23 +183,32 @@ def test_a_scorer_that_gives_a_promoted_column_has_the_say(tmp_path: Path) -> No
 
 def test_what_selection_removed_is_written_with_its_keeper(storage: Storage) -> None:
     ids = [row.id for row in locators(9)]
-    drops = Drops(
-        np.array([6, 8, 15]), ["near_duplicate", "exact_duplicate", "near_duplicate"], [ids[0], ids[0], ids[0]],
-        np.array([3, 0, -1], np.int16),
-    )  # fmt: skip
-    table, part = write(storage, drops)
+    table, part = write(
+        storage,
+        marks(
+            {"row": 0, "cluster": 7, "stratum": "all"},
+            {"row": 6, "reason": "near_duplicate", "duplicate_of": ids[0], "distance": 3},
+            {"row": 6, "cluster": 7, "stratum": "all"},
+            {"row": 8, "reason": "exact_duplicate", "duplicate_of": ids[0], "distance": 0},
+            {"row": 15, "reason": "contamination", "duplicate_of": "r1", "similarity": 0.75, "reference": "coco"},
+        ),
+    )
     assert table.column("reason").to_pylist()[6] == "near_duplicate"
     assert table.column("stage").to_pylist()[6:9] == ["select", "person", "select"]
     assert table.column("duplicate_of").to_pylist() == [
-        *[None] * 6, ids[0], None, ids[0], *[None] * 6, ids[0], None, None,
+        *[None] * 6, ids[0], None, ids[0], *[None] * 6, "r1", None, None,
     ]  # fmt: skip
     assert table.column("distance").to_pylist()[6:9] == [3, None, 0]
+    assert table.column("similarity").to_pylist()[15] == 0.75
+    assert table.column("reference").to_pylist()[15] == "coco"
+    assert table.column("cluster").to_pylist()[:8] == [7, *[None] * 5, 7, None]
+    assert table.column("verdict").to_pylist()[0] == "kept"
     assert table.column("distance").to_pylist()[15] is None
     assert table.column("detail").to_pylist()[6] is None
     assert part.kept == 3
-    assert part.reasons["near_duplicate"] == 2
+    assert (part.reasons["near_duplicate"], part.reasons["contamination"]) == (1, 1)
     with pytest.raises(AssertionError, match="only drop rows that passed"):
-        write(storage, Drops(np.array([1]), ["near_duplicate"], [ids[0]], np.array([1], np.int16)))
+        write(storage, marks({"row": 1, "reason": "near_duplicate"}))
 
 
 def test_the_same_rows_give_the_same_bytes_and_the_stated_hash(storage: Storage) -> None:
@@ -195,8 +220,8 @@ def test_the_same_rows_give_the_same_bytes_and_the_stated_hash(storage: Storage)
     assert storage.read_bytes(f"{STAGING}/{part.name}") == first
 
 
-def finish(storage: Storage, drops: Drops = NOTHING, decision: str = "d") -> dict[str, Any]:
-    _, part = write(storage, drops)
+def finish(storage: Storage, table: pa.Table = NOTHING, decision: str = "d") -> dict[str, Any]:
+    _, part = write(storage, table)
     record = complete_record([part], decision)
     publish_ledger(storage, record)
     return record
@@ -211,7 +236,7 @@ def test_publishing_replaces_the_old_ledger_whole(storage: Storage) -> None:
         funnel(storage)
     finish(storage)
     storage.write_bytes(f"{LEDGER}/part-00099.parquet", b"of an older plan")
-    finish(storage, Drops(np.array([6]), ["near_duplicate"], ["x"], np.array([1], np.int16)))
+    finish(storage, marks({"row": 6, "reason": "near_duplicate", "duplicate_of": "x", "distance": 1}))
     assert ledger_parts(storage) == [f"{LEDGER}/part-00000.parquet"]
     assert not storage.exists(STAGING)
     assert storage.names() == ["ledger", "work"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
 import pytest
 
@@ -12,19 +12,10 @@ from pipeline.storage import Storage
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    boto3.client(
-        "s3", endpoint_url=endpoint, aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1"
-    ).create_bucket(Bucket="runs")
-    yield endpoint
-    server.stop()
+def bucket(s3: str) -> str:
+    """The server's URL; the bucket is "runs"."""
+    fsspec.filesystem("s3").mkdir("runs")
+    return s3
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
@@ -36,7 +27,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     options = {
         "key": "test",
         "secret": "test",
-        "client_kwargs": {"endpoint_url": request.getfixturevalue("s3"), "region_name": "us-east-1"},
+        "client_kwargs": {"endpoint_url": request.getfixturevalue("bucket"), "region_name": "us-east-1"},
     }
     return Storage(f"s3://runs/{tmp_path.name}", options)
 

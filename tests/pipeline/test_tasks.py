@@ -141,7 +141,7 @@ def test_nothing_goes_on_after_the_caller_stopped(tmp_path: Path, how: str) -> N
                 raise ValueError("stop")
             return
         (tmp_path / f"begun-{item}").touch()
-        time.sleep(1)
+        time.sleep(0.5)
         (tmp_path / f"ended-{item}").touch()
 
     results = run_tasks(work, list(range(6)), num_cpus=0.5)
@@ -152,6 +152,6 @@ def test_nothing_goes_on_after_the_caller_stopped(tmp_path: Path, how: str) -> N
         next(results)
         results.close()  # type: ignore[attr-defined]
     before = sorted(tmp_path.iterdir())
-    time.sleep(1.5)
+    time.sleep(0.8)
     assert sorted(tmp_path.iterdir()) == before
     assert len(before) < 10

@@ -5,6 +5,7 @@ import imagehash
 import numpy as np
 import pyarrow as pa
 import pytest
+import scipy.fft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -12,7 +13,14 @@ from PIL import Image, ImageEnhance
 
 from curation.decode import DecodeConfig, Problem, decode, grey_thumbnail, read_header
 from curation.reasons import Reason
-from curation.scorers.screen import ScreenConfig, ScreenScorer, is_degenerate, measure_pixels, perceptual_hash
+from curation.scorers.screen import (
+    ScreenConfig,
+    ScreenScorer,
+    is_degenerate,
+    measure_pixels,
+    perceptual_hash,
+    perceptual_hashes,
+)
 from tests.fixtures import images
 
 DECODE = DecodeConfig()
@@ -48,6 +56,42 @@ def test_hash_equals_imagehash_where_coefficients_tie() -> None:
         for thumbnail in (np.hstack([half, half[:, ::-1]]), np.tile(half[:, :1], (1, 32)), half // 255 * np.uint8(9)):
             square = np.resize(thumbnail, (32, 32)).astype(np.uint8)
             assert perceptual_hash(square) == reference_hash(square)
+
+
+@settings(max_examples=200, deadline=None)
+@given(hnp.arrays(np.uint8, (32, 32), elements=st.integers(0, 255), fill=st.integers(0, 255)))
+def test_mirrored_hash_is_that_of_the_mirrored_thumbnail(thumbnail: np.ndarray) -> None:
+    plain, mirrored = perceptual_hashes(thumbnail)
+    turned = np.ascontiguousarray(thumbnail[:, ::-1])
+    assert plain == reference_hash(thumbnail)
+    expected = reference_hash(turned)
+    # Only a coefficient within rounding of the median may fall on the other side of it.
+    low = scipy.fft.dctn(turned.astype(float))[:8, :8].ravel()
+    near = np.abs(low - np.median(low)) <= 1e-9 * np.abs(low).max()
+    differs = np.array([int(bit) for bit in f"{mirrored ^ expected:064b}"], bool)
+    assert not (differs & ~near).any()
+
+
+def test_mirrored_hashes_of_detailed_thumbnails_are_exact() -> None:
+    random = np.random.default_rng(0)
+    thumbnails = [random.integers(0, 256, (32, 32), dtype=np.uint8) for _ in range(300)]
+    thumbnails += [grey_thumbnail(images.texture(seed, 320, 200)) for seed in range(60)]
+    wrong = [
+        distance(perceptual_hashes(thumbnail)[1], reference_hash(np.ascontiguousarray(thumbnail[:, ::-1])))
+        for thumbnail in thumbnails
+    ]
+    assert max(wrong) <= 2
+    assert sum(bits > 0 for bits in wrong) <= 2
+
+
+def test_a_mirrored_copy_is_near_by_the_mirrored_hash_only() -> None:
+    for seed in range(8):
+        picture = images.texture(seed, 700, 480)
+        first = screen(images.encode(picture, "PNG"))
+        copy = screen(images.jpeg(np.ascontiguousarray(picture[:, ::-1]), quality=60))
+        assert distance(first["phash"], copy["phash_mirrored"]) <= 4
+        assert distance(first["phash_mirrored"], copy["phash"]) <= 4
+        assert distance(first["phash"], copy["phash"]) >= 14
 
 
 @pytest.mark.parametrize("name", sorted(images.truths()))
@@ -115,7 +159,7 @@ def test_pictures_with_detail_are_not_degenerate() -> None:
     for seed in range(20):
         columns = screen(images.jpeg(images.texture(seed)))
         assert columns["phash_degenerate"] is False
-        assert columns["phash"].bit_count() == 32
+        assert columns["phash"].bit_count() == columns["phash_mirrored"].bit_count() == 32
 
 
 def test_gradients_are_degenerate() -> None:

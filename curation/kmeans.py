@@ -11,6 +11,8 @@ does not take is fewer points than centroids, equal points, and any order of row
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +23,7 @@ _GATHER = 1 << 26  # components of distinct rows that are copied side by side: 2
 _SUM_ROWS = 1 << 11  # rows per block of sums; part of the result's definition in its last bits
 _ARGMAX = 8  # up to so many, one pass per rank is faster than a partition
 _UNIT_TOLERANCE = 1e-3
+_SPREAD_START = 3e9  # about four seconds of exact cosines
 
 
 def nearest(vectors: npt.ArrayLike, centroids: npt.ArrayLike, count: int = 1) -> npt.NDArray[np.int32]:
@@ -56,8 +59,9 @@ def spherical_kmeans(
     seed: int,
     iterations: int,
     weights: npt.ArrayLike | None = None,
+    start: Literal["random", "spread"] = "random",
 ) -> Unit:
-    """Cluster unit vectors by cosine: Lloyd's iterations from distinct vectors drawn at random.
+    """Cluster unit vectors by cosine: Lloyd's iterations from distinct vectors.
 
     Equal rows are taken together as one row with the sum of their weights, so a picture that comes a thousand times is
     not drawn as the start of two clusters. A cluster that loses its last row takes the row that is farthest from its
@@ -69,6 +73,9 @@ def spherical_kmeans(
         seed: of the start; 0 or more.
         iterations: at most this many updates of the centroids; fewer when no row changes its cluster. 0: the start.
         weights: float64 [n], above 0; None: 1 each.
+        start: "random": vectors drawn with equal chance, so that clusters follow the density. "spread": k-means++
+            (Arthur and Vassilvitskii, SODA 2007; distance 1 - cosine), which does not join two of few clusters; where
+            that would take more than `_SPREAD_START` multiplications, "random", which many clusters forgive.
 
     Returns:
         float32 [k, d], unit rows. k = clusters, or the number of distinct vectors where that is smaller (then the
@@ -92,8 +99,7 @@ def spherical_kmeans(
         return rows[groups.first]
     mass = _mass(groups, weights, len(rows))
     points = groups.first
-    start = np.random.Generator(np.random.PCG64(seed)).choice(len(points), clusters, replace=False)
-    centres = rows[points[np.sort(start)]]
+    centres = rows[points[np.sort(_start(rows, points, mass, clusters, seed, start == "spread"))]]
     which: Indices | None = points
     if points.size * rows.shape[1] <= _GATHER:
         rows, points, which = rows[points], np.arange(len(points)), None
@@ -106,6 +112,31 @@ def spherical_kmeans(
         centres = _update(rows, points, assigned, mass, centres)
         before = assigned
     return centres
+
+
+def _start(
+    rows: Unit, points: Indices, mass: npt.NDArray[np.float64], clusters: int, seed: int, spread: bool
+) -> npt.NDArray[np.int64]:
+    """Positions in `points` of the first centroids, distinct."""
+    draw = np.random.Generator(np.random.PCG64(seed))
+    if not spread or float(len(points)) * clusters * rows.shape[1] > _SPREAD_START:
+        return draw.choice(len(points), clusters, replace=False).astype(np.int64)
+    candidates = rows[points]
+    lengths = squares(candidates)
+    distance = np.ones(len(points))
+    chosen = np.empty(clusters, dtype=np.int64)
+    for step in range(clusters):
+        total = np.cumsum(mass * distance)
+        # Rows left may all be as near as rounding tells; any that was not chosen will do.
+        at = int(np.searchsorted(total, draw.random() * total[-1], side="right")) if total[-1] > 0 else len(points)
+        if at >= len(points) or distance[at] <= 0:
+            at = int(np.setdiff1d(np.arange(len(points)), chosen[:step])[0])
+        chosen[step] = at
+        centre = np.broadcast_to(candidates[at], candidates.shape)
+        nearer = 1.0 - cosines(candidates, centre, lengths, np.broadcast_to(lengths[at], lengths.shape))
+        distance = np.minimum(distance, np.maximum(nearer, 0.0))
+        distance[at] = 0.0
+    return chosen
 
 
 def _unit(vectors: npt.ArrayLike, name: str) -> Unit:

@@ -21,7 +21,7 @@ PARTITION_BYTES = 256 * 2**20
 """What a reduce task reads at most, if keys are spread evenly."""
 PARTITION_ROWS = 50_000
 """Below this many rows in a partition, more partitions only cost files."""
-MOST_PARTITIONS = 4096
+MOST_PARTITIONS = 16_384
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 

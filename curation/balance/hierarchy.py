@@ -61,16 +61,18 @@ def hierarchical_kmeans(
             raise ValueError(f"{name} must be at least 1, got {value}")
     wanted = ROWS_PER_CLUSTER * levels[0] if train_rows is None else train_rows
     sample, _ = unit_rows(rows[training_rows(rows, wanted, seed)])
-    centroids = [spherical_kmeans(sample, levels[0], seed=_seed(seed, 0, 0), iterations=iterations)]
+    centroids = [spherical_kmeans(sample, levels[0], seed=_seed(seed, 0, 0), iterations=iterations, start="spread")]
     parents: list[npt.NDArray[np.int32]] = []
     for level, clusters in enumerate(levels[1:], start=1):
         below = centroids[-1]
-        centres = spherical_kmeans(below, clusters, seed=_seed(seed, level, 0), iterations=iterations)
+        centres = spherical_kmeans(below, clusters, seed=_seed(seed, level, 0), iterations=iterations, start="spread")
         # With a centroid per point there is no region left that could be denser than another.
         for step in range(1, steps + 1) if 0 < len(centres) < len(below) else ():
             members = resample_members or max(1, len(below) // len(centres) // 2)
             chosen = _nearest_members(below, centres, members)
-            centres = spherical_kmeans(below[chosen], clusters, seed=_seed(seed, level, step), iterations=iterations)
+            centres = spherical_kmeans(
+                below[chosen], clusters, seed=_seed(seed, level, step), iterations=iterations, start="spread"
+            )
         centroids.append(centres)
         parents.append(nearest(below, centres)[:, 0] if len(centres) else np.empty(0, np.int32))
     return Hierarchy(tuple(centroids), tuple(parents))

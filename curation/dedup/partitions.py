@@ -121,10 +121,15 @@ class _Search:
     def run(self, left: Indices, right: Indices, triangle: bool) -> Iterator[Links]:
         """Links between `left` and `right`, with `triangle` between the members of one list."""
         column_tile = lru_cache(_CACHED_TILES)(lambda start: self._unit(right[start : start + _TILE]))
+        # Both lists ascend by row number: rows of an earlier corpus come first, and are not compared with one another.
+        own = int(np.searchsorted(self._rows[right], 0)) // _TILE * _TILE
         for top in range(0, len(left), _TILE):
             block = left[top : top + _TILE]
             tile = column_tile(top) if triangle else self._unit(block)
-            for start in range(top if triangle else 0, len(right), _TILE):
+            begin = top if triangle else 0
+            if self._rows[block[-1]] < 0:
+                begin = max(begin, own)
+            for start in range(begin, len(right), _TILE):
                 other = column_tile(start)
                 scores = np.matmul(tile, other.T, out=self._scores(len(tile), len(other)))
                 hits = np.flatnonzero(scores >= self._filter)

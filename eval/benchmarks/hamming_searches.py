@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -119,6 +121,9 @@ def imagededup_bktree(watch: Watch, kind: str, n: int, radius: int) -> Found:
 
 
 def _imagededup(watch: Watch, hashes: Hashes, radius: int, method: str) -> Found:
+    # It talks a lot, of the number of workers too.
+    logging.disable(logging.INFO)
+    warnings.simplefilter("ignore")
     encodings = {str(row): f"{value:016x}" for row, value in enumerate(hashes.tolist())}
     search = importlib.import_module("imagededup.methods").PHash(verbose=False)
     with watch():
@@ -166,6 +171,6 @@ class Peer:
 PEERS = (
     Peer("FAISS IndexBinaryMultiHash", faiss_multihash, "faiss", "faiss-cpu", (100_000, 1_000_000)),
     Peer("FAISS IndexBinaryFlat", faiss_flat, "faiss", "faiss-cpu", (100_000,)),
-    Peer("imagededup (default)", imagededup_default, "imagededup", "imagededup", (10_000,)),
-    Peer("imagededup (BK-tree)", imagededup_bktree, "imagededup", "imagededup", (10_000,)),
+    Peer("imagededup (default)", imagededup_default, "imagededup", "imagededup", (2_000, 10_000)),
+    Peer("imagededup (BK-tree)", imagededup_bktree, "imagededup", "imagededup", (2_000, 10_000)),
 )

@@ -19,6 +19,9 @@ SKEW = 2.0
 CONTENT_BYTES, BAND_BYTES = 24, 17
 """Of the records that a row sends to the partition of its content, and to that of each band, before compression."""
 
+PLANNED_SORT_NS, PLANNED_COMPARE_NS = 90.0, 20.0
+"""What `curation.dedup.banding.plan` reckons with when it chooses the bands of a join."""
+
 LINK_BYTES = 21
 """Of a link (kind 1, two rows 16, value 4), before compression."""
 
@@ -110,13 +113,12 @@ class BandJoin:
     candidates: float
 
 
-def join_of(rows: float, radius: int, sort_ns: float, compare_ns: float) -> BandJoin:
-    """The cheapest join of one band: what `curation.dedup.banding.plan` chooses for uniform hashes.
+def join_of(rows: float, radius: int) -> BandJoin:
+    """The join of one band that `curation.dedup.banding.plan` chooses for uniform hashes.
 
     Args:
         rows: of the pool.
         radius: bits.
-        sort_ns, compare_ns: as in `Constants`.
     """
     rest = 64 - 64 / (radius + 1)
     pairs = band_pairs(rows, radius)
@@ -126,7 +128,7 @@ def join_of(rows: float, radius: int, sort_ns: float, compare_ns: float) -> Band
         return BandJoin(count, keys, keys * 2.0 ** (-rest * (count - radius) / count))
 
     def cost(one: BandJoin) -> float:
-        return one.keys * rows * sort_ns + pairs * one.candidates * compare_ns
+        return one.keys * rows * PLANNED_SORT_NS + pairs * one.candidates * PLANNED_COMPARE_NS
 
     counts = [count for count in range(radius + 1, radius + 13) if comb(count, radius) <= 2000]
     return min((join(count) for count in counts), key=cost)
@@ -160,7 +162,7 @@ def scale_plan(
     k = partition_count(rows, assignments, train_rows)
     key_bytes = n * (CONTENT_BYTES + BAND_BYTES * bands)
     key_tasks = shuffle_partitions(rows, CONTENT_BYTES + BAND_BYTES * bands)
-    join = join_of(n, radius, c.sort_ns, c.compare_ns)
+    join = join_of(n, radius)
     entries, compared = bands * n * join.keys, bands * band_pairs(n, radius) * join.candidates
     trained = ITERATIONS * float(training_rows(k, train_rows)) * k
     searched = SKEW * (assignments - 0.5) * n * n / k

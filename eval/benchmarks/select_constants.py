@@ -109,13 +109,13 @@ def measured_constants(
     """
     (sort_ns, compare_ns), (nearest_ns, search_ns) = hash_ns, vector_ns
     bands, links = RADIUS + 1, total_links(hashes)
-    join = join_of(float(rows), RADIUS, sort_ns, compare_ns)
+    join = join_of(float(rows), RADIUS)
     joined = bands * (rows * join.keys * sort_ns + band_pairs(rows, RADIUS) * join.candidates * compare_ns)
     width, k = dimensions / DIMENSIONS, partition_count(embedded)
     homes = embedded * k * nearest_ns * width
     searched = SKEW * (ASSIGNMENTS - 0.5) * embedded**2 / k * search_ns * width
     copies = ASSIGNMENTS * embedded * width
-    balanced = embeddings.sum("left", "assigned", "picked", "cells").cpu_seconds
+    balanced = embeddings.sum("left", "balance-sample", "assigned", "picked", "cells").cpu_seconds
     records = bands * BAND_BYTES + CONTENT_BYTES
     vector_bytes = 2 * dimensions + 4 * ASSIGNMENTS + 12
 

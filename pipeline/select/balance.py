@@ -65,13 +65,14 @@ def balance(selector: Selector, dropped: tuple[str, ...]) -> dict[str, Any]:
     kept = KeptRows(storage, dropped)
     rows = sum(item["rows"] for item in steps.run("left", "balance", CountKept(storage, kept), batches))
     train_rows = config.train_rows or 256 * config.levels[0]
-    sample = SampleVectors(
-        storage, selector.read, selector.layout, "balance-sample", train_rows / max(rows, 1), config.seed, kept
-    )
+    share = train_rows / max(rows, 1)
+    sample = SampleVectors(storage, selector.read, selector.layout, "balance-sample", share, config.seed, kept)
     steps.run("balance-sample", "sample", sample, batches)
     threads = selector.threads()
     fit = FitHierarchy(storage, config, len(batches))
-    steps.run("balance-fit", "clusters", fit, [None], num_cpus=threads, threads=threads)
+    (fitted,) = steps.run("balance-fit", "clusters", fit, [None], num_cpus=threads, threads=threads)
+    if rows and not fitted["trained_on"]:
+        steps.progress.message("balance: no sampled row has an embedding, so that only strata are balanced")
     steps.drop("balance-sample")
     partitions = selector.shuffle_partitions(rows, 60)
     assign = AssignCells(storage, selector.read, selector.layout, config, kept, partitions)
@@ -152,7 +153,8 @@ class AssignCells:
                     cosine[at] = cosines(unit[usable], hierarchy.centroids[0][leaf[at]])
         codes, names = strata(table, self.config.strata)
         stratum = codes.astype(np.int64)
-        keys = [id_keys(table.column("id"), self.config.seed + offset) for offset in (0, 1)]
+        # Other keys than those of the training sample, so that it is not the rows that were trained on which stay.
+        keys = [id_keys(table.column("id"), self.config.seed + offset) for offset in (1, 2)]
         cell = cell_codes(leaf, stratum, len(names))
         records = pa.table([rows, leaf, stratum, *keys, cosine], schema=CELL_SCHEMA)
         partition = partition_of(cell.astype(np.uint64), self.partitions)

@@ -17,6 +17,7 @@ from curation.kmeans import nearest, spherical_kmeans
 from curation.mixing import id_keys
 from curation.vectors import to_matrix, unit_rows
 from pipeline.select.candidates import Layout, ReadScores
+from pipeline.select.corpora import Corpora
 from pipeline.select.duplicates import ReadRows, Rows, candidates_name, links_name, write_links
 from pipeline.select.marks import KeptRows
 from pipeline.select.steps import task_name
@@ -51,9 +52,7 @@ class SampleVectors:
         if self.kept is not None:
             table = self.kept(batch, table)
         keys = id_keys(table.column("id"), self.seed)
-        chosen = keys < np.uint64(min(self.share, 1.0) * (2.0**64 - 2048))
-        if self.share >= 1.0:
-            chosen[:] = True
+        chosen = below_share(keys, self.share)
         rows = table.column("row").to_numpy()[chosen]
         keys = keys[chosen]
         parts = list(self.read.embeddings(self.layout.batches[batch], rows))
@@ -66,6 +65,39 @@ class SampleVectors:
             vector=vectors,
         )
         return {"rows": len(found)}
+
+
+def below_share(keys: npt.NDArray[np.uint64], share: float) -> npt.NDArray[np.bool_]:
+    """Which of uniform keys make up a share of all; all of them from 1 on."""
+    if share >= 1.0:
+        return np.ones(len(keys), dtype=bool)
+    return keys < np.uint64(share * 2.0**64)
+
+
+@dataclass(frozen=True)
+class SampleCorpora:
+    """Map task: the same share of an earlier corpus, whose rows are searched in the same partitions.
+
+    Attributes:
+        first: number of the first file's sample; those of the batches come before.
+    """
+
+    storage: Storage
+    corpora: Corpora
+    folder: str
+    share: float
+    seed: int
+    first: int
+
+    def __call__(self, file: int) -> dict[str, Any]:
+        """Publishes `FOLDER/NNNNNN.npz`, as `SampleVectors`."""
+        table = self.corpora.read(file)
+        keys = id_keys(table.column("id"), self.seed)
+        chosen = below_share(keys, self.share)
+        vectors, present = to_matrix(table.column("embedding").filter(pa.array(chosen)))
+        name = sample_name(self.folder, self.first + file)
+        save_arrays(self.storage, name, key=keys[chosen][present], vector=vectors[present])
+        return {"rows": int(present.sum())}
 
 
 def sample_name(folder: str, batch: int) -> str:
@@ -86,9 +118,9 @@ def load_arrays(storage: Storage, name: str) -> dict[str, npt.NDArray[Any]]:
         return {key: file[key] for key in file.files}
 
 
-def read_sample(storage: Storage, folder: str, batches: int) -> npt.NDArray[np.float16]:
+def read_sample(storage: Storage, folder: str, files: int) -> npt.NDArray[np.float16]:
     """All sampled vectors in the order of their keys: float16 [s, d]."""
-    parts = [load_arrays(storage, sample_name(folder, batch)) for batch in range(batches)]
+    parts = [load_arrays(storage, sample_name(folder, number)) for number in range(files)]
     parts = [part for part in parts if len(part["key"])]
     if not parts:
         return np.empty((0, 0), np.float16)
@@ -103,18 +135,22 @@ class TrainPartitions:
 
     storage: Storage
     config: NeighbourConfig
-    batches: int
+    files: int
 
     def __call__(self, partitions: int) -> dict[str, Any]:
         """Publishes `centroids.npy`. Returns how many there are."""
-        vectors, usable = unit_rows(read_sample(self.storage, "sample", self.batches))
+        vectors, usable = unit_rows(read_sample(self.storage, "sample", self.files))
         centroids = spherical_kmeans(
             vectors[usable], partitions, seed=self.config.seed, iterations=self.config.iterations
         )
         buffer = io.BytesIO()
         np.save(buffer, centroids)
         self.storage.write_bytes(CENTROIDS, buffer.getvalue())
-        return {"partitions": len(centroids), "trained_on": int(usable.sum())}
+        return {
+            "partitions": len(centroids),
+            "dimensions": centroids.shape[1],
+            "trained_on": int(usable.sum()),
+        }
 
 
 def load_centroids(storage: Storage) -> npt.NDArray[np.float32]:
@@ -221,4 +257,6 @@ class LinkVectors:
 def _matrix(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     width = column.type.list_size
     flat = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+    if len(flat) == 1:
+        return flat[0].reshape(-1, width)  # no copy: it is all that a partition holds
     return np.concatenate(flat).reshape(-1, width) if flat else np.empty((0, width))

@@ -27,7 +27,14 @@ from pipeline.select.duplicates import (
 )
 from pipeline.select.gather import Gather, hash_sample
 from pipeline.select.marks import GroupMarks
-from pipeline.select.neighbours import LinkVectors, SampleVectors, ShuffleVectors, TrainPartitions, vectors_name
+from pipeline.select.neighbours import (
+    LinkVectors,
+    SampleCorpora,
+    SampleVectors,
+    ShuffleVectors,
+    TrainPartitions,
+    vectors_name,
+)
 from pipeline.select.references import MatchReferences
 from pipeline.select.resolve import Bin, Curves, MarkStars, Resolve, sum_summaries
 from pipeline.select.steps import Steps
@@ -168,14 +175,19 @@ class Selector:
         everything = all_rows(len(self.batches), self.corpora)
         total = rows + self.corpora.rows
         wanted = partitions_for(total, config)
-        share = training_rows(wanted, config.train_rows) / max(rows, 1)
+        share = training_rows(wanted, config.train_rows) / max(total, 1)
         sample = SampleVectors(self.storage, self.read, self.layout, "sample", share, config.seed)
         self.steps.run("sample", "sample", sample, self.batches)
+        earlier = SampleCorpora(self.storage, self.corpora, "sample", share, config.seed, len(self.batches))
+        self.steps.run("sample-corpora", "sample", earlier, list(range(len(self.corpora.files))))
         threads = self.threads()
-        train = TrainPartitions(self.storage, config, len(self.batches))
+        train = TrainPartitions(self.storage, config, len(everything))
         (trained,) = self.steps.run("train", "k-means", train, [wanted], num_cpus=threads, threads=threads)
         self.steps.drop("sample")
-        partitions = min(self.shuffle_partitions(total * config.assignments, 1024), max(1, trained["partitions"]))
+        record_bytes = 2 * trained["dimensions"] + 4 * config.assignments + 12
+        partitions = min(
+            self.shuffle_partitions(total * config.assignments, record_bytes), max(1, trained["partitions"])
+        )
         reader = ReadRows(self.storage, self.corpora)
         shuffle = ShuffleVectors(self.storage, self.read, self.layout, reader, config.assignments, partitions)
         shuffled = self.steps.run("vectors", "vectors", shuffle, everything)

@@ -60,15 +60,18 @@ class Steps:
         recorded = _Recorded(self.storage, name, task)
         with self.progress.stage(label, len(items), "tasks", len(items) - len(pending), minor=True) as progress:
             work = [(number, items[number]) for number in pending]
-            for _ in run_tasks(recorded, work, num_cpus=num_cpus, threads=threads):
+            found: dict[int, Summary] = {}
+            for position, record in run_tasks(recorded, work, num_cpus=num_cpus, threads=threads):
+                found[pending[position]] = record
                 progress.advance(1)
-        records = [
-            json.loads(self.storage.read_bytes(f"{name}/{RECORDS}/{task_name(number)}.json"))
-            for number in range(len(items))
-        ]
+        records = [found[number] if number in found else self._record(name, number) for number in range(len(items))]
         self.storage.write_bytes(f"{name}/{COMPLETE}", json.dumps({"tasks": records}, sort_keys=True).encode())
         self.storage.remove(f"{name}/{RECORDS}")
         return records
+
+    def _record(self, step: str, number: int) -> Summary:
+        record: Summary = json.loads(self.storage.read_bytes(f"{step}/{RECORDS}/{task_name(number)}.json"))
+        return record
 
     def drop(self, *names: str) -> None:
         """Remove the files of finished steps that nothing reads any more; their records stay."""
@@ -93,8 +96,10 @@ class _Recorded:
     step: str
     task: Callable[[Any], Summary]
 
-    def __call__(self, item: tuple[int, Any]) -> None:
+    def __call__(self, item: tuple[int, Any]) -> Summary:
         number, value = item
-        record = self.task(value)
-        name = f"{self.step}/{RECORDS}/{task_name(number)}.json"
-        self.storage.write_bytes(name, json.dumps(record, sort_keys=True).encode())
+        record = json.dumps(self.task(value), sort_keys=True)
+        self.storage.write_bytes(f"{self.step}/{RECORDS}/{task_name(number)}.json", record.encode())
+        # As it will be read back: keys as text, no tuples.
+        summary: Summary = json.loads(record)
+        return summary

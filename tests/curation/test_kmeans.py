@@ -108,6 +108,27 @@ def test_planted_clusters_are_found() -> None:
     assert table.max(axis=1).sum() / table.sum() > 0.95
 
 
+def test_a_spread_start_finds_each_of_few_blobs() -> None:
+    sizes = {"random": [], "spread": []}
+    for seed in range(12):
+        rows, which = blobs(seed, 400, 16, 8, 0.2)
+        for start, found in sizes.items():
+            centroids = spherical_kmeans(rows, 8, seed=seed, iterations=20, start=start)
+            assigned = nearest(rows, centroids)[:, 0]
+            found.append(len(np.unique(which * 8 + assigned)))
+    # Eight when each blob is one cluster; a random start joins two and splits another almost every time.
+    assert sizes["spread"].count(8) >= 6
+    assert sizes["random"].count(8) <= 2
+
+
+def test_a_spread_start_takes_distinct_rows_and_does_not_see_their_order() -> None:
+    rows = np.concatenate([unit(3, 30, 8), np.repeat(unit(4, 1, 8), 50, axis=0)])
+    shuffled = rows[np.random.default_rng(0).permutation(len(rows))]
+    first = spherical_kmeans(rows, 30, seed=5, iterations=0, start="spread")
+    assert len(np.unique(first, axis=0)) == 30
+    assert np.array_equal(first, spherical_kmeans(shuffled, 30, seed=5, iterations=0, start="spread"))
+
+
 def test_iterations_raise_the_mean_cosine() -> None:
     rows, _ = blobs(9, 600, 16, 20, 0.8)
 

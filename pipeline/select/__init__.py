@@ -19,8 +19,8 @@ construction, survive lost nodes, and are what makes a killed selection continue
 
 Scale plan, for N rows, radius r, b = r + 1 bands, embeddings of d = 768 sent to m = 2 of k partitions. The constants
 are CPU time of one core, measured by `python -m eval.benchmarks.bench_select --plan` with 1 million rows, and with
-100,000 embeddings of 512; beyond that it is extrapolation (`eval/benchmarks/scale_plan.py`). Assumed: uniform hashes, which
-real pools are not, 0.5 links a row, k-means partitions with a skew of 2. r = 8 was not measured as a whole.
+100,000 embeddings of 512; beyond that it is extrapolation (`eval/benchmarks/scale_plan.py`). Assumed: uniform hashes,
+which real pools are not, 0.5 links a row, k-means partitions with a skew of 2. r = 8 was not measured as a whole.
 
     step           comparisons                           core time                                bytes written
     candidates     -                                     3.6 us a row                             81 N

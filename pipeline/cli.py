@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pipeline import models_command
 from pipeline.storage import DamagedFileError, Storage, StorageError
 
 USAGE, FAILED, UNFINISHED, INTERRUPTED, TERMINATED = 2, 1, 3, 130, 143
@@ -119,6 +120,7 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--inputs", type=int, default=2000, help="about how many inputs (default: %(default)s)")
     demo.add_argument("--seed", type=int, default=0)
     demo.set_defaults(run=_demo)
+    models_command.add_parser(commands)
     return parser
 
 
@@ -151,8 +153,12 @@ def _guarded(console: Console, action: Callable[[], int]) -> int:
     try:
         return action()
     except set_up_errors() as error:
-        console.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        _print_error(console, error)
         return USAGE
+
+
+def _print_error(console: Console, error: object) -> None:
+    console.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def _curate(options: argparse.Namespace) -> int:
@@ -189,13 +195,7 @@ def _logged(console: Console, action: Callable[[], int]) -> int:
             raise
         cause = getattr(error, "cause", None) or error
         text = str(cause).strip().splitlines()
-        console.print(
-            f"error: the run failed: {text[-1] if text else type(cause).__name__}",
-            style="red",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        _print_error(console, f"the run failed: {text[-1] if text else type(cause).__name__}")
         console.print("The same command continues where it stopped. Details are in the run's logs/.", markup=False)
         return FAILED
 

@@ -1,8 +1,9 @@
-"""What all tests share: one Ray cluster for the session, and a quiet, offline environment."""
+"""What all tests share: one Ray cluster and one S3 server for the session, and a quiet, offline environment."""
 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,22 @@ os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 os.environ.setdefault("YOLO_OFFLINE", "true")
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+S3_PORT = _free_port()
+# Set before the cluster starts, so that its workers reach the same server; never the account of whoever runs the tests.
+os.environ.update(
+    AWS_ENDPOINT_URL=f"http://127.0.0.1:{S3_PORT}",
+    AWS_ACCESS_KEY_ID="test",
+    AWS_SECRET_ACCESS_KEY="secret-of-the-test",
+    AWS_DEFAULT_REGION="us-east-1",
+)
 # Workers import test scorers by name.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
@@ -29,3 +46,14 @@ def ray_cluster() -> Iterator[str]:
     )
     yield str(context.address_info["gcs_address"])
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """An S3 server of this machine, found by the environment variables of AWS; gives its URL."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=S3_PORT)
+    server.start()
+    yield os.environ["AWS_ENDPOINT_URL"]
+    server.stop()

@@ -85,7 +85,7 @@ def test_the_help_of_every_command_names_every_argument() -> None:
     assert commands is not None
     (action,) = commands._group_actions
     assert isinstance(action.choices, dict)
-    assert list(action.choices) == ["curate", "funnel", "duplicates", "config", "doctor", "demo"]
+    assert list(action.choices) == ["curate", "funnel", "duplicates", "config", "doctor", "demo", "models"]
 
 
 # Configurations

@@ -20,13 +20,14 @@ from curation.scorers.screen import ScreenScorer
 from curation.sources import open_source
 from curation.sources.base import Source, Unit
 from pipeline.annotate import AnnotateSpec, FindDone, PoolSizes, annotate, chunks_with_parts
+from pipeline.card import known_limits, shown_selection
 from pipeline.config import ConfigError, PopulaceConfig
 from pipeline.export import MANIFEST, SHARDS, ExportFacts, check_sidecar, export, manifest_record
 from pipeline.fetch import Reader
 from pipeline.ledger import STAGING, LedgerPart, LedgerWriter, complete_record, ledger_record, publish_ledger
 from pipeline.lineage import code_version, lineage, write_lineage
 from pipeline.logs import run_log
-from pipeline.plan import Plan, list_unit, load_plan, make_plan
+from pipeline.plan import ListUnit, Plan, load_plan, make_plan
 from pipeline.progress import RunProgress
 from pipeline.resources import ray_cluster
 from pipeline.rundir import RunConflictError, RunDirectory
@@ -199,7 +200,7 @@ class _Curate:
         with self.progress.stage("list", entries, "files") as progress:
 
             def run_units(items: list[tuple[int, Unit]]) -> Iterator[tuple[int, list[int]]]:
-                job = _ListUnit(storage, source, config.chunk_rows)
+                job = ListUnit(storage, source, config.chunk_rows)
                 for position, rows in run_tasks(job, items):
                     progress.advance(len(items[position][1].entries))
                     yield items[position][0], rows
@@ -314,61 +315,6 @@ class _Curate:
             feature_fingerprints=self.stages.fingerprints,
         )
         return export(self.storage, config.export, facts, reader, self.progress, self.corpora.corpora)
-
-
-def shown_selection(config: PopulaceConfig) -> dict[str, Any]:
-    """The selection in force, as the card shows it: references by name and limits, without places."""
-    shown: dict[str, Any] = config.shown()["select"]
-    shown["references"] = {
-        item.pop("name"): {key: item[key] for key in ("reason", "exact", "radius", "threshold")}
-        for item in shown["references"]
-    }
-    shown["against"] = len(shown["against"]) or None
-    return shown
-
-
-def known_limits(config: PopulaceConfig) -> list[str]:
-    """What a user of the corpus must know of how it was made."""
-    near, semantic = config.select.near_duplicates, config.select.semantic_duplicates
-    mirrored = "" if near is not None and near.mirrored else "mirrored, "
-    limits = [
-        f"Near duplicates are found by a 64-bit DCT hash: {mirrored}rotated and strongly cropped copies are not."
-        if near is not None
-        else "Near duplicates were not searched for by perceptual hash.",
-        "Scores are estimates of models; thresholds were set by the configuration and are only as good as their "
-        "calibration on this pool.",
-    ]
-    if semantic is not None:
-        limits.append(
-            f"Rows with embeddings of cosine {semantic.threshold} and more were dropped; the search is approximate in "
-            "its recall, exact in what it drops, and blind to what the embedding does not see."
-        )
-    if not config.select.references:
-        limits.append("The corpus was not compared with any evaluation set: it may contain pictures of test sets.")
-    person = config.scorers.person
-    if person is None:
-        limits.append("No person detector was run: pictures without people were not dropped.")
-    elif person.kind != "yolo":
-        limits.append(
-            f"Persons were found by their faces ({person.kind}): people seen from behind or with a hidden face were "
-            "dropped as no_person, and the size of a person is an estimate from the face (column person_box_source)."
-        )
-    if config.scorers.nsfw is None:
-        limits.append("No detector of unsafe content was run.")
-    if config.policy.licence is None:
-        limits.append("Licences were recorded as the source states them and not used to select.")
-    return limits
-
-
-@dataclass(frozen=True)
-class _ListUnit:
-    storage: Storage
-    source: Source
-    chunk_rows: int
-
-    def __call__(self, item: tuple[int, Unit]) -> list[int]:
-        ordinal, unit = item
-        return list_unit(self.storage, self.source, ordinal, unit, self.chunk_rows)
 
 
 def _check_source(storage: Storage, source: Source, units: list[Unit]) -> None:

@@ -114,6 +114,20 @@ def list_unit(storage: Storage, source: Source, ordinal: int, unit: Unit, chunk_
         return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
+@dataclass(frozen=True)
+class ListUnit:
+    """`list_unit` for workers: takes (ordinal, unit)."""
+
+    storage: Storage
+    source: Source
+    chunk_rows: int
+
+    def __call__(self, item: tuple[int, Unit]) -> list[int]:
+        """Rows of each chunk of the unit."""
+        ordinal, unit = item
+        return list_unit(self.storage, self.source, ordinal, unit, self.chunk_rows)
+
+
 def _is_readable(storage: Storage, name: str) -> bool:
     try:
         with storage.open_read(name) as file:

@@ -23,7 +23,7 @@ from curation.sources.storage import absolute
 from curation.vectors import squares
 from pipeline.annotate import AnnotateSpec, FindDone, PoolSizes, annotate, chunks_with_parts
 from pipeline.fetch import Reader
-from pipeline.plan import Plan, list_unit, load_plan, make_plan
+from pipeline.plan import ListUnit, Plan, load_plan, make_plan
 from pipeline.progress import RunProgress
 from pipeline.scores import read_scores
 from pipeline.select.references import ReferenceConfig, check_rows, find_table
@@ -120,22 +120,11 @@ def _list(
     with progress.stage(f"list {config.name}", len(units), "parts") as stage:
 
         def run_units(items: list[tuple[int, Unit]]) -> Iterator[tuple[int, list[int]]]:
-            for position, rows in run_tasks(_ListUnit(storage, source, chunk_rows), items):
+            for position, rows in run_tasks(ListUnit(storage, source, chunk_rows), items):
                 stage.advance(1)
                 yield items[position][0], rows
 
         return make_plan(storage, source, units, chunk_rows, run_units)
-
-
-@dataclass(frozen=True)
-class _ListUnit:
-    storage: Storage
-    source: Source
-    chunk_rows: int
-
-    def __call__(self, item: tuple[int, Unit]) -> list[int]:
-        ordinal, unit = item
-        return list_unit(self.storage, self.source, ordinal, unit, self.chunk_rows)
 
 
 def _measure(spec: AnnotateSpec, config: ReferenceConfig, progress: RunProgress, pools: PoolSizes) -> None:

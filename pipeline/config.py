@@ -177,14 +177,38 @@ def apply_override(data: dict[str, Any], override: str) -> None:
     if text.strip().lower() not in ("", "null", "~") and text.strip()[0] not in "'\"" and _is_text(parts, data):
         # A path or title is taken as it stands: YAML would read 007 as 7, 2024-01-01 as a date, and cut at " #".
         value = text.strip()
-    node = data
-    for part in parts[:-1]:
-        child = node.get(part)
-        if not isinstance(child, dict):
-            child = {}
-            node[part] = child
+    node: Any = data
+    for position, part in enumerate(parts[:-1]):
+        child = _entry(node, part, override)
+        place = parts[position + 1].isdecimal()
+        if not isinstance(child, dict | list) or (isinstance(child, list) and not place):
+            child = [] if place else {}
+            _put(node, part, child)
         node = child
-    node[parts[-1]] = value
+    if isinstance(node, list):
+        _entry(node, parts[-1], override)
+    _put(node, parts[-1], value)
+
+
+def _entry(node: dict[str, Any] | list[Any], part: str, override: str) -> Any:
+    """What is below a mapping or a list; a list can be written one place beyond its end."""
+    if isinstance(node, dict):
+        return node.get(part)
+    if not part.isdecimal() or int(part) > len(node):
+        raise ConfigError(
+            f"override {override!r}: {part} is no place in a list of {len(node)}; give 0 to {len(node)}, or the whole "
+            "list as [..., ...]"
+        )
+    return node[int(part)] if int(part) < len(node) else None
+
+
+def _put(node: dict[str, Any] | list[Any], part: str, value: Any) -> None:
+    if isinstance(node, dict):
+        node[part] = value
+    elif int(part) < len(node):
+        node[int(part)] = value
+    else:
+        node.append(value)
 
 
 def _is_text(parts: Sequence[str], data: dict[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from curation.scorers.config import build_scorers
 from curation.scorers.header import HeaderScorer
 from curation.scorers.screen import ScreenScorer
 from curation.sources import open_source
-from curation.sources.base import Source, Unit
+from curation.sources.base import Source, SourceError, Unit
 from pipeline.annotate import AnnotateSpec, FindDone, PoolSizes, annotate, chunks_with_parts
 from pipeline.card import known_limits, shown_selection
 from pipeline.config import ConfigError, PopulaceConfig
@@ -115,12 +115,16 @@ def find_references(config: PopulaceConfig, stages: StageSet) -> dict[str, str]:
     """Name of each reference -> fingerprint of what it holds and of the stages that measure it.
 
     Raises:
-        ConfigError, SourceError: one cannot be read.
+        ConfigError: one cannot be read, or holds nothing to compare with.
     """
-    try:
-        return {item.name: reference_fingerprint(item, stages) for item in config.select.references}
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    found = {}
+    for item in config.select.references:
+        try:
+            found[item.name] = reference_fingerprint(item, stages)
+        except (ValueError, SourceError) as error:
+            text = str(error).removeprefix("source.path: ")
+            raise ConfigError(f"select.references: {item.name}: {text}") from None
+    return found
 
 
 def find_corpora(config: PopulaceConfig, stages: StageSet) -> Corpora:

@@ -180,7 +180,7 @@ def _memory() -> Finding:
 def _configuration(path: str, overrides: Sequence[str]) -> list[Finding]:
     from curation.sources import open_source
     from pipeline.config import ConfigError, PopulaceConfig, load_config
-    from pipeline.curate import build_stages, find_corpora, find_references
+    from pipeline.curate import StageSet, build_stages, find_corpora, find_references
 
     def attempt(name: str, action: Callable[[], str]) -> Finding:
         try:
@@ -193,10 +193,11 @@ def _configuration(path: str, overrides: Sequence[str]) -> list[Finding]:
     except ConfigError as error:
         return [Finding("configuration", False, str(error))]
 
+    built: list[StageSet] = []
+
     def weights() -> str:
-        items = [
-            f"{item.name} ({item.bytes / 2**20:.1f} MiB)" for stage in build_stages(config) for item in stage.weights
-        ]
+        built.append(build_stages(config))
+        items = [f"{item.name} ({item.bytes / 2**20:.1f} MiB)" for stage in built[0] for item in stage.weights]
         return ", ".join(items) or "none needed"
 
     def source() -> str:
@@ -204,15 +205,15 @@ def _configuration(path: str, overrides: Sequence[str]) -> list[Finding]:
         return f"{config.source.kind}: {sum(len(unit.entries) for unit in units):,} files"
 
     def references() -> str:
-        return ", ".join(find_references(config, build_stages(config)))
+        return ", ".join(find_references(config, built[0]))
 
     def earlier() -> str:
-        corpora = find_corpora(config, build_stages(config))
+        corpora = find_corpora(config, built[0])
         return f"{', '.join(corpus.name for corpus in corpora.corpora)}: {corpora.rows:,} images"
 
     findings = [Finding("configuration", True, path), attempt("weights", weights), attempt("source", source)]
-    if config.select.references:
+    if config.select.references and built:
         findings.append(attempt("references", references))
-    if config.select.against:
+    if config.select.against and built:
         findings.append(attempt("earlier corpora", earlier))
     return findings

@@ -63,11 +63,12 @@ class BalanceConfig(Config):
         return self
 
     def rows(self, candidates: int) -> int:
-        """The budget in rows, of that many candidates; a share is rounded down as it is written, not in binary."""
+        """The budget in rows, of that many candidates; a share is rounded down as it is written, not in binary, and is
+        one row at least."""
         if self.share is None:
             assert self.budget is not None
             return min(self.budget, candidates)
-        return int(Decimal(repr(self.share)) * candidates)
+        return max(int(Decimal(repr(self.share)) * candidates), min(candidates, 1))
 
 
 def check_levels(levels: tuple[int, ...]) -> None:

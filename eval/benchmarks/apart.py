@@ -71,7 +71,7 @@ def measure_apart(
     """
     context = mp.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(there, job, arguments, cores))
+    process = context.Process(target=_work, args=(there, job, arguments, cores, mp.get_start_method()))
     process.start()
     there.close()
     try:
@@ -101,8 +101,12 @@ def peak_memory() -> int:
     return peak if sys.platform == "darwin" else peak << 10
 
 
-def _work(answer: Connection, job: Callable[..., Any], arguments: tuple[Any, ...], cores: int | None) -> None:
+def _work(
+    answer: Connection, job: Callable[..., Any], arguments: tuple[Any, ...], cores: int | None, start_method: str
+) -> None:
     os.setsid()
+    # A job that starts processes does so as it would outside of this one, which was spawned.
+    mp.set_start_method(start_method, force=True)
     if cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     watch = Watch()

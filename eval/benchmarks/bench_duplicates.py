@@ -150,7 +150,13 @@ def against_peers(report: Report, options: argparse.Namespace) -> None:
             if theirs.value != ours.value:
                 raise SystemExit(f"{name}: not the same pairs ({theirs.value.count:,}, ours {ours.value.count:,})")
             ratio = theirs.seconds / ours.seconds
-            detail = {"pairs": ours.value.count, "peak GiB": ours.peak / GIB, "its peak GiB": theirs.peak / GIB}
+            detail = {
+                "pairs": ours.value.count,
+                "CPU s": ours.cpu_seconds,
+                "its CPU s": theirs.cpu_seconds,
+                "peak GiB": ours.peak / GIB,
+                "its peak GiB": theirs.peak / GIB,
+            }
             figure = Figure(name, ours.seconds, "s", theirs.seconds, ratio, "at least 1.0", ratio >= 1, detail=detail)
             report(figure)
 

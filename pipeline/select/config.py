@@ -12,6 +12,7 @@ from curation.balance.config import BalanceConfig
 from curation.balance.strata import check_strata
 from curation.config import Config
 from curation.dedup import NeighbourConfig
+from curation.sources.redact import redact_url
 from pipeline.select.references import ReferenceConfig, check_references
 from pipeline.stages import StageSet
 
@@ -58,6 +59,12 @@ class SelectConfig(Config):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"references: the name {name!r} is given twice; give each reference its own")
+        for path in self.against:
+            if redact_url(path) != path:
+                raise ValueError(
+                    f"against: {redact_url(path)} was given with credentials, and places are written into merged.json: "
+                    "give them through the environment (AWS_..., GOOGLE_...) or the storage's own configuration"
+                )
         if len(set(self.against)) != len(self.against):
             raise ValueError("against: a manifest is listed twice; list each corpus once")
         return self
@@ -93,7 +100,12 @@ def check_quality(quality: Sequence[str], stages: StageSet) -> None:
         ValueError: one is not.
     """
     known = {name: type_ for stage in stages for name, type_ in stage.columns.items()}
-    numbers = [name for name, type_ in known.items() if pa.types.is_integer(type_) or pa.types.is_floating(type_)]
+    # uint64 are hashes: larger is not better.
+    numbers = [
+        name
+        for name, type_ in known.items()
+        if pa.types.is_floating(type_) or (pa.types.is_integer(type_) and not pa.types.is_uint64(type_))
+    ]
     valid = [*DERIVED, *numbers]
     for name in quality:
         if name not in valid:

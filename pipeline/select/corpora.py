@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,6 +53,7 @@ class CorpusFile:
         first: canonical number of its first row.
         rows: number of rows.
         fingerprints: stage -> what measured it, as the corpus's manifest says.
+        bytes, sha256: of the file, as the corpus's manifest says.
     """
 
     corpus: str
@@ -59,6 +61,8 @@ class CorpusFile:
     first: int
     rows: int
     fingerprints: tuple[tuple[str, str], ...]
+    bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,10 @@ def read_corpus_features(file: CorpusFile, columns: Sequence[str] = FEATURE_SCHE
     shown = redact_url(file.location)
     try:
         with Files(file.location, {}).open("") as handle:
-            parquet = pq.ParquetFile(handle)
+            data = handle.read()
+            if hashlib.sha256(data).hexdigest() != file.sha256:
+                raise DamagedFileError(_damaged(file, "it has another SHA-256"))
+            parquet = pq.ParquetFile(pa.BufferReader(data))
             wanted = [name for name in FEATURE_SCHEMA.names if name in columns or name == "id"]
             table = as_features(parquet.read(columns=wanted), shown)
             stated = stated_fingerprints(parquet.schema_arrow)
@@ -189,6 +196,14 @@ def load_corpora(
         joined = join_corpora(found)
     except ValueError as error:
         raise CorpusError(f"select.against: {error}") from error
+    seen: dict[str, str] = {}
+    for corpus in joined:
+        before = seen.setdefault(corpus.manifest_sha256, corpus.manifest)
+        if before != corpus.manifest:
+            raise CorpusError(
+                f"select.against: {redact_url(corpus.manifest)} is a copy of {redact_url(before)}: every picture would "
+                "be listed twice. List one of them."
+            )
     needed = [stage for stage, use in (("screen", hashes), ("embedding", embeddings)) if use]
     files: list[CorpusFile] = []
     first = 0
@@ -196,9 +211,28 @@ def load_corpora(
         _check_corpus(corpus, stages, needed, output)
         stated = tuple(sorted(corpus.identity.get("feature_fingerprints", {}).items()))
         for shard in corpus.shards:
-            files.append(CorpusFile(corpus.name, shard["features"], first, shard["samples"], stated))
+            size, digest = shard["features_bytes"], shard["features_sha256"]
+            files.append(CorpusFile(corpus.name, shard["features"], first, shard["samples"], stated, size, digest))
             first += shard["samples"]
+    _check_files(files)
     return Corpora(joined, tuple(files))
+
+
+def _check_files(files: Sequence[CorpusFile]) -> None:
+    """Find out before the run that every feature file is there and has its size."""
+
+    def wrong(file: CorpusFile) -> str | None:
+        try:
+            with Files(file.location, {}).open("") as handle:
+                size = handle.seek(0, 2)
+        except (OSError, SourceError) as error:
+            return _damaged(file, describe(error))
+        return None if size == file.bytes else _damaged(file, f"{size} bytes in place of {file.bytes}")
+
+    with ThreadPoolExecutor(16) as pool:
+        for problem in pool.map(wrong, files):
+            if problem is not None:
+                raise CorpusError(f"select.against: {problem}")
 
 
 def _read_manifest(path: str) -> tuple[str, bytes]:
@@ -211,7 +245,7 @@ def _read_manifest(path: str) -> tuple[str, bytes]:
             files = Files(location, {})
         with files.open("") as file:
             return location, file.read()
-    except (OSError, SourceError) as error:
+    except Exception as error:  # storage libraries have errors of their own
         raise CorpusError(
             f"select.against: {redact_url(location)} cannot be read ({describe(error)}). Give the shards/manifest.json "
             "of a finished run, or its shards/merged.json for that run and all that it grew from."

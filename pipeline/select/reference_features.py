@@ -43,7 +43,10 @@ def reference_fingerprint(config: ReferenceConfig, stages: StageSet) -> str:
         SourceError, ValueError: it cannot be listed or read.
     """
     if config.source is None:
-        return _table_fingerprint(find_table(config, stages))
+        found = find_table(config, stages)
+        # A million rows at most: what is wrong with them is found now, not after days of scoring.
+        _usable(config, found.read(), 0)
+        return _table_fingerprint(found)
     source = open_source(config.source)
     return _source_fingerprint(config, source, source.units(), reference_stages(config, stages))
 
@@ -155,7 +158,7 @@ def _table_fingerprint(found: FeatureFiles) -> str:
     return digest.hexdigest()[:16]
 
 
-def _usable(config: ReferenceConfig, table: pa.Table, unreadable: int, progress: RunProgress) -> pa.Table:
+def _usable(config: ReferenceConfig, table: pa.Table, unreadable: int, progress: RunProgress | None = None) -> pa.Table:
     """The rows with anything that is compared; what is left out is told."""
     rows = FeatureRows.of(table)
     usable = rows.has_sha256 if config.exact else np.zeros(len(rows), dtype=bool)
@@ -173,7 +176,7 @@ def _usable(config: ReferenceConfig, table: pa.Table, unreadable: int, progress:
             f"reference {config.name} has no usable row: of {left_out:,}, none has any of {columns}, by which it is "
             "compared. Check that its path holds readable pictures, or that its table has these columns."
         )
-    if left_out:
+    if left_out and progress is not None:
         progress.message(
             f"reference {config.name}: {left_out:,} of {left_out + int(usable.sum()):,} rows could not be read or have "
             f"none of {columns}; nothing is compared with them"

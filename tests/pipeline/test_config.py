@@ -366,3 +366,26 @@ def test_output_inside_the_source_is_refused_through_a_link_too(tmp_path: Path) 
     data = {"source": {"kind": "folder", "path": str(tmp_path / "link")}, "output": str(tmp_path / "pool/out")}
     with pytest.raises(ConfigError, match="lies inside"):
         parse_config(data)
+
+
+def test_overrides_reach_into_lists() -> None:
+    data = base(select={"references": [{"name": "a", "table": "a.parquet"}]})
+    for override in ("select.references.0.name=b", "select.references.0.radius=2", "select.references.1.name=c",
+                     "select.references.1.table=c.parquet", "select.quality.0=bytes"):  # fmt: skip
+        apply_override(data, override)
+    references = parse_config(data).select.references
+    assert [(item.name, item.radius) for item in references] == [("b", 2), ("c", 8)]
+    with pytest.raises(ConfigError, match=r"5 is no place in a list of 2; give 0 to 2"):
+        apply_override(data, "select.references.5.name=x")
+    apply_override(data, "select.references.0.nam=x")
+    with pytest.raises(ConfigError, match=r"unknown key select\.references\.0\.nam: did you mean .*name"):
+        parse_config(data)
+
+
+@pytest.mark.parametrize(
+    "place", ["http://me:SECRET@host/m.json", "s3://KEY:SECRET@b/m.json", "http://h/m?token=SECRET"]
+)
+def test_credentials_in_the_place_of_a_corpus_are_refused(place: str) -> None:
+    with pytest.raises(ConfigError, match="given with credentials") as caught:
+        parse_config(base(select={"against": [place]}))
+    assert "SECRET" not in str(caught.value)

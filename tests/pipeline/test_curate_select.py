@@ -117,7 +117,16 @@ def test_what_cannot_be_selected_is_said_before_the_run(folder: Path, tmp_path: 
             )
         assert not (tmp_path / "run").exists()
 
+    empty = tmp_path / "empty"
+    empty.mkdir()
     refused("no scorer gives embeddings", balance=BALANCE)
     refused("no scorer gives embeddings", semantic_duplicates={})
     refused("cannot be read", against=[str(tmp_path / "manifest.json")])
+    refused("select.references: empty: .*holds no", references=[
+        {"name": "empty", "source": {"kind": "folder", "path": str(empty)}, "threshold": None}
+    ])  # fmt: skip
+    pq.write_table(pa.table({"sha256": pa.array([], pa.string())}), tmp_path / "none.parquet")
+    refused("none.* has no usable row", references=[
+        {"name": "none", "table": str(tmp_path / "none.parquet"), "threshold": None}
+    ])  # fmt: skip
     refused("is set.*no scorer|threshold", references=[{"name": "x", "table": str(tmp_path / "x.parquet")}])

@@ -92,7 +92,8 @@ def grouped_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def folded_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """`grouped_attention` for kernels that know no groups: query heads of one group become one longer sequence.
 
-    In float32 on a GPU torch's grouped kernels do not apply, and its fallback would hold all N * M scores.
+    On a GPU torch documents `enable_gqa` for its flash kernel, which is for 16-bit dtypes, and for plain arithmetic,
+    which would hold all N * M scores. No copy of q where it is contiguous, as after RoPE.
     """
     group = q.shape[1] // k.shape[1]
     mixed = F.scaled_dot_product_attention(q.reshape(len(q), k.shape[1], -1, q.shape[-1]), k, v)

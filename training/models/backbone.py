@@ -38,9 +38,7 @@ class Backbone(nn.Module):
         self.embed_dim = config.width
         self._checkpointing: Checkpointing = "none"
         self.cls_token = nn.Parameter(torch.empty(1, 1, config.width, device=device, dtype=dtype))
-        self.storage_tokens = nn.Parameter(
-            torch.empty(1, config.registers, config.width, device=device, dtype=dtype)
-        )
+        self.storage_tokens = nn.Parameter(torch.empty(1, config.registers, config.width, device=device, dtype=dtype))
         self.patch_embed = PatchEmbed(config, device, dtype)
         self.tokenizer = Tokenizer(config, device, dtype) if config.tokenizer_depth else None
         self.rope_embed = RopeEmbed(config, device)
@@ -119,7 +117,10 @@ class Backbone(nn.Module):
         outputs = []
         for index in range(wanted[-1] + 1):
             block = self.blocks[index]
-            x = checkpoint(block, x, rope, use_reentrant=False) if recompute else block(x, rope)
+            if recompute:  # nothing in a block is random
+                x = checkpoint(block, x, rope, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = block(x, rope)
             if index in wanted:
                 last = index == self.config.depth - 1
                 outputs.append(self._output(self.ln1(x) if last else x, grid, out_type))

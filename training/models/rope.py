@@ -29,27 +29,42 @@ def rope_periods(config: BackboneConfig, device: Device = None) -> Tensor:
     dtype = getattr(torch, config.rope_dtype)
     # Integers first: inside DeepSpeed's zero.Init, floating tensors made by torch.arange get the model's dtype.
     index = torch.arange(config.head_dim // 4, device=device).to(dtype)
+    if index.is_meta:
+        return index  # only shape and dtype count, and powers on the meta device cost an import of seconds
     return config.rope_base ** (2 * index / (config.head_dim // 2))
 
 
-@torch.library.custom_op("populace::rope_table", mutates_args=())
 def rope_table(periods: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of every position of a grid, row-major: each [rows * columns, head_dim / 2].
+    """Cosines and sines of every position of a grid, row-major: each [rows * columns, head_dim / 2]."""
+    table: tuple[Tensor, Tensor] = torch.ops.populace.rope_table(periods, rows, columns)
+    return table
 
-    An operator of its own, so that torch.compile leaves the roundings between the steps alone.
-    """
+
+# An operator of its own, so that torch.compile leaves the roundings between the steps alone.
+torch.library.define("populace::rope_table", "(Tensor periods, SymInt rows, SymInt columns) -> (Tensor, Tensor)")
+
+
+@torch.library.impl("populace::rope_table", "default")
+def _rope_table(periods: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
     angles = []
     for count in (rows, columns):
         centres = (torch.arange(count, device=periods.device).to(torch.float32) + 0.5).to(periods.dtype)
         coordinates = 2.0 * (centres / count) - 1.0
         angles.append(2 * math.pi * coordinates[:, None] / periods)
-    by_row = angles[0][:, None].expand(-1, columns, -1)
-    by_column = angles[1][None].expand(rows, -1, -1)
-    table = torch.cat([by_row, by_column], dim=-1).flatten(0, 1)
-    return table.cos(), table.sin()
+    by_row, by_column = angles
+    return (
+        _grid_table(by_row.cos(), by_column.cos()),
+        _grid_table(by_row.sin(), by_column.sin()),
+    )
 
 
-@rope_table.register_fake
+def _grid_table(by_row: Tensor, by_column: Tensor) -> Tensor:
+    rows, columns = len(by_row), len(by_column)
+    parts = [by_row[:, None].expand(-1, columns, -1), by_column[None].expand(rows, -1, -1)]
+    return torch.cat(parts, dim=-1).flatten(0, 1)
+
+
+@torch.library.register_fake("populace::rope_table")
 def _(periods: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
     shape = (rows * columns, 2 * periods.shape[0])
     return periods.new_empty(shape), periods.new_empty(shape)

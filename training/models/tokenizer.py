@@ -46,9 +46,7 @@ class PatchProjection(nn.Module):
     The weight has a convolution's shape, [width, 3, p, p].
     """
 
-    def __init__(
-        self, width: int, patch_size: int, device: Device = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, width: int, patch_size: int, device: Device = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(width, 3, patch_size, patch_size, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(width, device=device, dtype=dtype))
@@ -109,7 +107,8 @@ class Tokenizer(nn.Module):
         batch, count = windows.shape[:2]
         chunks = windows.flatten(0, 1).split(CHUNK)
         if self.training and torch.is_grad_enabled():
-            tokens = [checkpoint(self._chunk, chunk, use_reentrant=False) for chunk in chunks]
+            # Nothing in a block is random.
+            tokens = [checkpoint(self._chunk, x, use_reentrant=False, preserve_rng_state=False) for x in chunks]
         else:
             tokens = [self._chunk(chunk) for chunk in chunks]
         # The dtype of the embedded patches, also under autocast, where the tokens come out in float32.

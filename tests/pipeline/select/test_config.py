@@ -23,7 +23,7 @@ def test_quality_columns_are_checked_before_the_run() -> None:
     check_quality((), BARE)
     with pytest.raises(ValueError, match=r"select\.quality: 'persn_score' is no number.*did you mean person_score\?"):
         check_quality(("pixels", "persn_score"), BARE)
-    for name in ("format", "phash_degenerate", "aesthetic", "id"):
+    for name in ("format", "phash_degenerate", "phash", "phash_mirrored", "aesthetic", "id"):
         with pytest.raises(ValueError, match=f"'{name}' is no number that this run measures"):
             check_quality((name,), BARE)
 

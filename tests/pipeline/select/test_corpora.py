@@ -50,9 +50,13 @@ def write_corpus(
         )
         with open(folder / name, "wb") as file, feature_writer(file, stated) as writer:
             writer.write_table(as_features(table, name))
+        written = (folder / name).read_bytes()
         shard = {"tar": f"shard-{number:06d}.tar", "index": f"index/{number}.parquet", "samples": count, "bytes": 1}
         shard |= {"image_bytes": 1, "sha256": f"{folder.parent.name}{number}", "extensions": {"jpg": count}}
-        shards.append(shard | ({"features": name, "features_bytes": 1, "features_sha256": "x"} if features else {}))
+        listed = {
+            "features": name, "features_bytes": len(written), "features_sha256": hashlib.sha256(written).hexdigest()
+        }  # fmt: skip
+        shards.append(shard | (listed if features else {}))
     manifest = {"format_version": 1, "config_hash": "c", "code_version": "v", "source_fingerprint": "s"}
     manifest |= {"shards": shards, **manifest_totals(shards)}
     if features:
@@ -218,3 +222,31 @@ def test_a_corpus_that_grows_by_a_day(tmp_path: Path) -> None:
     assert json.loads(written)["shards"][-1]["tar"] == "shard-000000.tar"
     with pytest.raises(ConfigError, match="is the output of this run itself"):
         run(pool.config(tmp_path / "two", tmp_path / "day2", select={"against": [str(merged)]}))
+
+
+def test_a_feature_file_is_what_the_manifest_says_or_is_refused(tmp_path: Path) -> None:
+    manifest = write_corpus(tmp_path / "a" / "shards")
+    features = tmp_path / "a" / "shards" / "features" / "shard-000000.parquet"
+    corpora = load_corpora([manifest], STAGES)
+    assert len(corpora.read(0)) == 3
+    good = features.read_bytes()
+    # As many bytes, and others: found when it is read.
+    at = good.index(b"PAR1", 4) - 20
+    features.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    load_corpora([manifest], STAGES)
+    with pytest.raises(DamagedFileError, match="another SHA-256"):
+        corpora.read(0)
+    # Another size, or nothing: found before the run.
+    features.write_bytes(good + b"x")
+    with pytest.raises(CorpusError, match=r"is not what the manifest\s+says.*in place of"):
+        load_corpora([manifest], STAGES)
+    features.unlink()
+    with pytest.raises(CorpusError, match="feature table"):
+        load_corpora([manifest], STAGES)
+
+
+def test_a_copy_of_a_corpus_is_not_counted_twice(tmp_path: Path) -> None:
+    manifest = write_corpus(tmp_path / "a" / "shards")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(CorpusError, match="is a copy of"):
+        load_corpora([manifest, str(tmp_path / "b" / "shards" / "manifest.json")], STAGES)

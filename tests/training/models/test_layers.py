@@ -48,7 +48,9 @@ def test_rmsnorm_of_tiny_and_mixed_values() -> None:
     norm = RMSNorm(8, 1e-6)
     assert torch.equal(norm(torch.zeros(2, 8)), torch.zeros(2, 8))
     mixed = norm(normal(2, 8, dtype=torch.bfloat16))
-    torch.testing.assert_close(mixed.float(), F.rms_norm(normal(2, 8).bfloat16().float(), (8,), eps=1e-6), atol=0.01, rtol=0)
+    torch.testing.assert_close(
+        mixed.float(), F.rms_norm(normal(2, 8).bfloat16().float(), (8,), eps=1e-6), atol=0.01, rtol=0
+    )
 
 
 def test_silu_gate_and_its_gradient() -> None:

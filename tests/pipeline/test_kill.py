@@ -100,8 +100,7 @@ def test_killed_in_every_stage_again_and_again(undisturbed: Undisturbed, ray_clu
         ("select", lambda: count(run, "work/scores/part-*.parquet") >= CHUNKS),
         ("ledger staged", lambda: (run / "ledger.incomplete").exists()),
         ("ledger published", lambda: (run / "ledger/_complete.json").exists()),
-        ("export begun", lambda: count(run, "shards.incomplete/*.tar") >= 1),
-        ("export", lambda: count(run, "shards.incomplete/*.tar") >= 4),
+        ("export", lambda: count(run, "shards.incomplete/*.tar") >= 1),
         ("manifest", lambda: (run / "shards.incomplete/manifest.json").exists()),
         ("shards published", lambda: (run / "shards/manifest.json").exists()),
     ]
@@ -113,13 +112,13 @@ def test_killed_in_every_stage_again_and_again(undisturbed: Undisturbed, ray_clu
                 assert not (run / "shards").exists(), "a killed export must not look finished"
             if (run / "ledger").exists():
                 assert (run / "ledger/_complete.json").exists()
-    assert len(killed) >= 8, f"too few kills hit: {killed}"
+    assert len(killed) >= 7, f"too few kills hit: {killed}"
     finish(data)
     assert pool.results(run) == undisturbed.results
     assert count(run, "**/.*.tmp") == 0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_killed_at_a_random_moment(undisturbed: Undisturbed, ray_cluster: str, tmp_path: Path, seed: int) -> None:
     """At any time between the first file and the last one of a run; what the kill left is finished."""
     run = tmp_path / "run"
@@ -135,11 +134,14 @@ def test_killed_at_a_random_moment(undisturbed: Undisturbed, ray_cluster: str, t
 
 
 def test_whole_machine_dies_with_its_cluster(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    """A cluster of its own, of one core, killed together with the driver; finished on one core, with equal bytes."""
+    """A cluster of its own, of one core, killed together with the driver; another one finds the bytes that it makes."""
     run = tmp_path / "run"
     data = config(undisturbed.source, run, ray={"num_cpus": 1, "object_store_gb": 0.25})
-    assert kill_when(start(data, None), lambda: count(run, "work/scores/part-*.parquet") >= 3)
-    assert not kill_when(start(data, None), lambda: False)
+    # Late, so that nearly all of the bytes come from a single core.
+    assert kill_when(start(data, None), lambda: count(run, "shards.incomplete/*.tar") >= 2)
+    made = {name: data for name, data in pool.folder_bytes(run / "shards.incomplete").items() if name.endswith(".tar")}
+    assert made.items() <= undisturbed.results["shards"].items()
+    finish(data)
     assert pool.results(run) == undisturbed.results
 
 
@@ -147,17 +149,16 @@ def test_retired_shards_do_not_stand_beside_another_ledger(
     undisturbed: Undisturbed, ray_cluster: str, tmp_path: Path
 ) -> None:
     """Killed between the new ledger and its shards, a run has no shards rather than those of the old policy."""
-    run, fresh = tmp_path / "run", tmp_path / "fresh"
+    run = tmp_path / "run"
     shutil.copytree(undisturbed.run, run)
+    finish(config(undisturbed.source, run, policy={"low_entropy": {"min": 7.0}}))
     old = (run / "ledger/_complete.json").read_bytes()
-    policy = {"low_entropy": {"min": 7.0}}
-    changed = config(undisturbed.source, run, policy=policy)
+    assert pool.results(run)["shards"] != undisturbed.results["shards"]
+    data = config(undisturbed.source, run)
     assert kill_when(
-        start(changed, ray_cluster),
+        start(data, ray_cluster),
         lambda: (run / "ledger/_complete.json").exists() and (run / "ledger/_complete.json").read_bytes() != old,
     )
     assert not (run / "shards").exists()
-    finish(changed)
-    finish(config(undisturbed.source, fresh, policy=policy))
-    assert pool.results(run) == pool.results(fresh)
-    assert pool.results(run) != undisturbed.results
+    finish(data)
+    assert pool.results(run) == undisturbed.results

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.models.layers import Device, LayerScale, Linear, RMSNorm, SwiGLU, add_residual
+from training.models.layers import Device, LayerScale, Linear, RMSNorm, SwiGLU
 from training.models.rope import Rope, rotate
 
 
@@ -126,5 +126,6 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, rope: Rope | None = None, queries: int | None = None) -> Tensor:
         """Apply the block; with `queries`, only that many first tokens of the result are computed and returned."""
-        x = add_residual(x[:, :queries], self.attn(self.ln1(x), rope, queries))
-        return add_residual(x, self.ffn(self.ln2(x)))
+        # Not in place: a forward hook on a branch must see the branch's own output.
+        x = x[:, :queries] + self.attn(self.ln1(x), rope, queries)
+        return x + self.ffn(self.ln2(x))

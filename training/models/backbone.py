@@ -14,6 +14,7 @@ from training.models.config import BackboneConfig
 from training.models.layers import Device, RMSNorm, truncated_normal_
 from training.models.rope import RopeEmbed
 from training.models.tokenizer import PatchEmbed, Tokenizer
+from training.models.visible import check_positions
 
 OutType = Literal["raw", "cls", "featmap"]
 Checkpointing = Literal["none", "blocks"]
@@ -163,6 +164,7 @@ class Backbone(nn.Module):
                 f"keep has shape {list(keep.shape)}, but must be [{len(images)}, K] with K from 1 to "
                 f"{grid[0] * grid[1]} (the grid has {grid[0]} x {grid[1]} tokens)"
             )
+        check_positions(keep, grid[0] * grid[1])
         return grid
 
 

@@ -6,6 +6,7 @@ then go in one at a time, so that the peak is the model and one tensor, also for
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,10 +18,11 @@ from torch import Tensor, nn
 from training.models import convert_timm, convert_transformers, load_plan
 from training.models.load_plan import LoadPlan, LoadReport
 from training.models.rope import RopeEmbed, rope_periods
-from training.models.tensor_files import StoredTensors, WeightsError, first_names, open_tensors
+from training.models.tensor_files import PICKLED, StoredTensors, WeightsError, first_names, open_tensors
 from training.models.tensor_writer import DEFAULT_SHARD_BYTES, TensorToWrite, get_only, write_file, write_folder
 
 Format = Literal["sapiens2", "timm", "transformers"]
+STORED_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 Gather = Callable[[list[nn.Parameter]], AbstractContextManager[object]]
 
 
@@ -71,8 +73,18 @@ def load_weights(
         plan.check(strict, allow_missing, allow_unexpected, allow_mismatched, problems)
         if gather is not None and dtype is not None:
             raise WeightsError("dtype cannot be changed while parameters are partitioned; give dtype=None")
+        _check_device(target, device)
         _fill(target, plan, stored, dtype, device, gather)
     return plan.report
+
+
+def _check_device(module: nn.Module, device: torch.device | str | None) -> None:
+    """Find out before anything is changed that tensors can be made where they are wanted."""
+    if any(tensor.is_meta for tensor in module.state_dict().values()):
+        try:
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise WeightsError(f"device is {device!r}, where no tensor can be made: {error}") from error
 
 
 def unwrap(module: nn.Module) -> nn.Module:
@@ -195,7 +207,15 @@ def save_weights(
     """
     if format not in get_args(Format):
         raise WeightsError(f"format is {format!r}, allowed are {', '.join(map(repr, get_args(Format)))}")
+    if dtype is not None and dtype not in STORED_DTYPES:
+        raise WeightsError(f"dtype is {dtype!r}; give None or one of {', '.join(map(str, STORED_DTYPES))}")
     path = Path(path)
+    if path.suffix in PICKLED:
+        raise WeightsError(f"{path}: weights are not pickled; give a .safetensors file, or a folder")
+    # A link to a folder of checkpoints stays a link.
+    path = Path(os.path.realpath(path))
+    if path.suffix == ".safetensors" and path.is_dir():
+        raise WeightsError(f"{path} is a folder; give a file, or a folder whose name does not end in .safetensors")
     target = unwrap(module)
     single = path.suffix == ".safetensors"
     if single and format == convert_transformers.NAME:

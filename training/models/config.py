@@ -74,9 +74,13 @@ class BackboneConfig:
             raise ValueError(
                 f"rope_dtype is {self.rope_dtype!r}, allowed are {', '.join(map(repr, get_args(RopeDtype)))}"
             )
+        if not isinstance(self.image_size, tuple | list):
+            raise ValueError(f"image_size is {self.image_size!r}, but must be (height, width) in pixels")
         size = tuple(self.image_size)
         if len(size) != 2:
             raise ValueError(f"image_size is {self.image_size!r}, but must be (height, width) in pixels")
+        for side in size:
+            _whole("image_size", side, 1)
         object.__setattr__(self, "image_size", size)
         self.grid_of(*size)
 

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from training.models.initialise import reset_all_parameters
 from training.models.layers import Device
+from training.models.visible import check_positions
 
 if TYPE_CHECKING:
     from training.models.config import BackboneConfig
@@ -201,7 +202,7 @@ class PretrainDecoder(nn.Module):
         out = self.pred(self.norm(x))
         if masked_only:
             return out
-        return torch.empty_like(out).scatter(1, order[..., None].expand_as(out), out)
+        return torch.zeros_like(out).scatter(1, order[..., None].expand_as(out), out)
 
     def _check(self, encoded: Tensor, keep: Tensor, grid: tuple[int, int]) -> int:
         """How many tokens the grid has; ValueError for shapes that do not fit together."""
@@ -219,4 +220,5 @@ class PretrainDecoder(nn.Module):
             )
         if keep.shape[1] > tokens:
             raise ValueError(f"keep names {keep.shape[1]} tokens, but a grid of {grid[0]}x{grid[1]} has {tokens}")
+        check_positions(keep, tokens)
         return tokens

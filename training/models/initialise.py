@@ -1,4 +1,4 @@
-"""Drawing the weights of a finished module anew."""
+"""What encoder and decoder share: drawing weights anew, and the check of `keep`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ def reset_all_parameters(module: nn.Module) -> None:
     For weights that `to_empty` moved off the meta device. On construction it is not needed: every layer draws its own
     weights while it is built, since under DeepSpeed's `zero.Init` a walk over the finished module would come too late.
     """
-    for child in module.modules():
+
+    def reset_one(child: nn.Module) -> None:
         reset = getattr(child, "reset_parameters", None)
         if callable(reset):
             reset()
+
+    # Children first, the order in which construction draws.
+    module.apply(reset_one)

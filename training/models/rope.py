@@ -47,15 +47,22 @@ torch.library.define("populace::rope_table", "(Tensor periods, SymInt rows, SymI
 @torch.library.impl("populace::rope_table", "default")
 def _rope_table(periods: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
     angles = []
-    for count in (rows, columns):
-        centres = (torch.arange(count, device=periods.device).to(torch.float32) + 0.5).to(periods.dtype)
-        coordinates = 2.0 * (centres / count) - 1.0
-        angles.append(2 * math.pi * coordinates[:, None] / periods)
-    by_row, by_column = angles
-    return (
-        _grid_table(by_row.cos(), by_column.cos()),
-        _grid_table(by_row.sin(), by_column.sin()),
-    )
+    # Autocast to float16 refuses to join bfloat16 tensors; the dtype of the tables is fixed anyway.
+    with torch.autocast(autocast_device(periods), enabled=False):
+        for count in (rows, columns):
+            centres = (torch.arange(count, device=periods.device).to(torch.float32) + 0.5).to(periods.dtype)
+            coordinates = 2.0 * (centres / count) - 1.0
+            angles.append(2 * math.pi * coordinates[:, None] / periods)
+        by_row, by_column = angles
+        return (
+            _grid_table(by_row.cos(), by_column.cos()),
+            _grid_table(by_row.sin(), by_column.sin()),
+        )
+
+
+def autocast_device(tensor: Tensor) -> str:
+    """The device type whose autocast applies to a tensor; "cpu" for the meta device, which has none."""
+    return "cuda" if tensor.device.type == "cuda" else "cpu"
 
 
 def _grid_table(by_row: Tensor, by_column: Tensor) -> Tensor:
@@ -74,7 +81,8 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
     """Turn x [B, heads, N, head_dim] by its positions, in the dtype of the tables; contiguous, in x's dtype."""
     cos, sin = rope
     first, second = x.to(cos.dtype).chunk(2, dim=-1)
-    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+    with torch.autocast(autocast_device(x), enabled=False):
+        turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     return turned.to(x.dtype, memory_format=torch.contiguous_format)
 
 
@@ -103,8 +111,9 @@ class RopeEmbed(nn.Module):
         cos, sin = (cos[None], sin[None]) if keep is None else (cos[keep], sin[keep])
         # An angle of 0 leaves the front tokens as they are, and saves splitting and joining the tensors.
         front = cos.shape[0], self.config.front_tokens, cos.shape[2]
-        cos = torch.cat([cos.new_ones(front), cos], dim=1)
-        sin = torch.cat([sin.new_zeros(front), sin], dim=1)
+        with torch.autocast(autocast_device(cos), enabled=False):
+            cos = torch.cat([cos.new_ones(front), cos], dim=1)
+            sin = torch.cat([sin.new_zeros(front), sin], dim=1)
         return cos[:, None], sin[:, None]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:

@@ -58,6 +58,11 @@ def task_head_config(task: str, backbone: str, config: BackboneConfig | None = N
     head = head_config(task, BACKBONES_WITH_HEADS[backbone])
     if config is None:
         return head
+    if config.tokenizer_depth:
+        raise ValueError(
+            f"the heads of {backbone} take a map of {config.patch_size}-pixel tokens, and with tokenizer_depth "
+            f"{config.tokenizer_depth} a token is {config.stride} pixels wide: leave tokenizer_depth at 0"
+        )
     if isinstance(head, PointmapHeadConfig):
         return dataclasses.replace(head, in_channels=config.width, grid=config.grid)
     return dataclasses.replace(head, in_channels=config.width)

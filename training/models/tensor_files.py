@@ -163,6 +163,10 @@ def _read_pickled(path: Path) -> dict[str, StoredTensor]:
     if not isinstance(content, dict) or not content or not all(isinstance(v, torch.Tensor) for v in content.values()):
         raise WeightsError(f"{path} is not a dictionary from names to tensors")
 
+    plain = all(v.layout is torch.strided and not (v.is_meta or v.is_quantized) for v in content.values())
+    if not plain:
+        raise WeightsError(f"{path} holds sparse, quantised or meta tensors: only dense ones with values can be loaded")
+
     def reader(value: torch.Tensor) -> Callable[[], torch.Tensor]:
         return lambda: value
 

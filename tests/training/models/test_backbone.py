@@ -252,3 +252,26 @@ def test_bfloat16_and_autocast() -> None:
     scale = float(exact.abs().max())
     torch.testing.assert_close(mixed.float(), exact, rtol=0, atol=0.05 * scale)
     torch.testing.assert_close(low.float(), exact, rtol=0, atol=0.05 * scale)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("rope_dtype", ["bfloat16", "float32"])
+def test_autocast_of_either_kind_works(dtype: torch.dtype, rope_dtype: str) -> None:
+    model = Backbone(BACKBONES["tiny"].replace(depth=2, rope_dtype=rope_dtype)).eval()
+    images = torch.randn(1, 3, 64, 48)
+    with torch.no_grad():
+        exact = model(images)[0]
+        with torch.autocast("cpu", dtype):
+            found = model(images)[0]
+    assert (found.float() - exact).abs().max() < 0.05 * exact.abs().max()
+
+
+def test_a_hook_on_a_branch_keeps_what_it_saw() -> None:
+    model = Backbone(BACKBONES["tiny"].replace(depth=2)).eval()
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for name in ("attn", "attn.gamma", "ffn", "ffn.w3", "ln1"):
+        branch = model.blocks[1].get_submodule(name)
+        branch.register_forward_hook(lambda module, given, made: seen.append((made, made.clone())))
+    model(torch.randn(1, 3, 32, 32))
+    assert len(seen) == 5
+    assert all(torch.equal(made, copy) for made, copy in seen)

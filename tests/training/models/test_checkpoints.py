@@ -288,3 +288,42 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="cls_token is on the meta device"):
         save_weights(create("tiny", device="meta"), tmp_path / "x.safetensors")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_stored_is_refused(tmp_path: Path) -> None:
+    model = create("tiny", depth=1)
+    for dtype in (torch.int8, "float16", torch.complex64):
+        with pytest.raises(WeightsError, match="dtype is"):
+            save_weights(model, tmp_path / "m.safetensors", dtype=dtype)  # type: ignore[arg-type]
+    for name in ("m.pth", "m.pt", "m.bin"):
+        with pytest.raises(WeightsError, match="not pickled"):
+            save_weights(model, tmp_path / name)
+    (tmp_path / "folder.safetensors").mkdir()
+    with pytest.raises(WeightsError, match="is a folder"):
+        save_weights(model, tmp_path / "folder.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.safetensors"]
+
+
+def test_a_link_to_a_folder_of_weights_stays_a_link(tmp_path: Path) -> None:
+    model = create("tiny", depth=1)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    save_weights(model, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "model.safetensors").is_file()
+    load_weights(create("tiny", depth=1), tmp_path / "link")
+
+
+def test_a_file_with_sparse_tensors_changes_nothing(tmp_path: Path) -> None:
+    model = create("tiny", depth=1)
+    save_weights(model, tmp_path / "m.safetensors", format="timm")
+    from safetensors.torch import load_file
+
+    stored = load_file(tmp_path / "m.safetensors")
+    for spoil in (torch.Tensor.to_sparse, lambda tensor: tensor.to("meta")):
+        torch.save({**stored, "norm.weight": spoil(stored["norm.weight"])}, tmp_path / "m.pth")
+        other = create("tiny", depth=1)
+        before = {name: value.clone() for name, value in other.state_dict().items()}
+        with pytest.raises(WeightsError, match="sparse, quantised or meta"):
+            load_weights(other, tmp_path / "m.pth")
+        assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())

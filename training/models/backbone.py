@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from training.models.attention import Block
 from training.models.config import BackboneConfig
+from training.models.initialise import reset_all_parameters
 from training.models.layers import Device, RMSNorm, truncated_normal_
 from training.models.rope import RopeEmbed
 from training.models.tokenizer import PatchEmbed, Tokenizer
@@ -71,7 +72,7 @@ class Backbone(nn.Module):
         Matrices, the patch projection and learned tokens: normal, std 0.02, cut at +-2; biases 0; norms 1; LayerScale
         at `config.layer_scale`.
         """
-        self.apply(_reset)
+        reset_all_parameters(self)
 
     def set_activation_checkpointing(self, mode: Checkpointing) -> None:
         """Choose what training keeps: "none" = every activation, "blocks" = the inputs of the blocks only."""
@@ -166,9 +167,3 @@ class Backbone(nn.Module):
             )
         check_positions(keep, grid[0] * grid[1])
         return grid
-
-
-def _reset(module: nn.Module) -> None:
-    reset = getattr(module, "reset_parameters", None)
-    if callable(reset):
-        reset()

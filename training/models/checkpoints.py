@@ -217,6 +217,12 @@ def save_weights(
     if path.suffix == ".safetensors" and path.is_dir():
         raise WeightsError(f"{path} is a folder; give a file, or a folder whose name does not end in .safetensors")
     target = unwrap(module)
+    wrapped = [name for name in target.state_dict() if "_orig_mod" in name.split(".")]
+    if wrapped:
+        raise WeightsError(
+            f"{wrapped[0]}: a part of the module was replaced by torch.compile(part), which renames its weights; use "
+            "part.compile(), which keeps the names, or compile the whole module"
+        )
     single = path.suffix == ".safetensors"
     if single and format == convert_transformers.NAME:
         raise WeightsError(f'{path}: transformers reads a folder, not a file: give a path without ".safetensors"')

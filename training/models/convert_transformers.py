@@ -166,6 +166,7 @@ def _fields(config: BackboneConfig) -> dict[str, Any]:
         "layerscale_value": config.layer_scale,
         "rms_norm_eps": config.eps,
         "rope_theta": config.rope_base,
+        "hidden_act": "silu",
         "query_bias": True,
         "key_bias": True,
         "value_bias": True,

@@ -327,3 +327,13 @@ def test_a_file_with_sparse_tensors_changes_nothing(tmp_path: Path) -> None:
         with pytest.raises(WeightsError, match="sparse, quantised or meta"):
             load_weights(other, tmp_path / "m.pth")
         assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+
+
+def test_a_compiled_part_is_refused_and_one_compiled_in_place_is_saved(tmp_path: Path) -> None:
+    model = create("tiny_pose", depth=1)
+    model.backbone.compile(backend="eager")
+    save_weights(model, tmp_path / "m.safetensors")
+    load_weights(create("tiny_pose", depth=1), tmp_path / "m.safetensors")
+    model.backbone = torch.compile(model.backbone, backend="eager")
+    with pytest.raises(WeightsError, match=r"part\.compile\(\)"):
+        save_weights(model, tmp_path / "other.safetensors")

@@ -23,8 +23,8 @@ from eval.benchmarks.hamming_searches import PEERS, Found, inputs, our_pairs, ou
 from eval.benchmarks.hash_pools import KINDS, Hashes
 
 LINEAR = 20.0
-"""Ten times the rows may take at most this many times as long: near-linear. Hamming pairs miss it from one to ten million
-(measured: 22), where the arrays leave the processor's caches."""
+"""Ten times the rows may take at most this many times as long: near-linear. Hamming pairs miss it from one to ten
+million (measured: 22), where the arrays leave the processor's caches."""
 
 NASTY = ("one_bucket", "low_entropy", "all_equal")
 GOAL_ROWS, GOAL_S, GOAL_GIB = 10_000_000, 90.0, 4.0

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -129,7 +129,15 @@ def get_only(tensors: Iterable[TensorToWrite], max_shard_bytes: int | None) -> N
 
 
 def _stream(path: Path, tensors: Iterable[TensorToWrite]) -> None:
-    """The safetensors layout: length of the header (8 bytes, little endian), header (JSON), then the tensors' bytes."""
+    with path.open("wb") as file:
+        stream_tensors(file, tensors)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def stream_tensors(file: IO[bytes], tensors: Iterable[TensorToWrite]) -> None:
+    """Write the safetensors layout to an open file: length of the header (8 bytes, little endian), header (JSON), then
+    the tensors' bytes, one tensor at a time."""
     ordered = _ordered(tensors)
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
@@ -145,13 +153,10 @@ def _stream(path: Path, tensors: Iterable[TensorToWrite]) -> None:
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little"))
-        file.write(text)
-        for tensor in ordered:
-            values = tensor.get().detach().to("cpu", tensor.dtype).contiguous()
-            if tuple(values.shape) != tensor.shape:
-                raise WeightsError(f"{tensor.name} has shape {tuple(values.shape)}, not {tensor.shape}")
-            file.write(values.reshape(-1).view(torch.uint8).numpy().data)
-        file.flush()
-        os.fsync(file.fileno())
+    file.write(len(text).to_bytes(8, "little"))
+    file.write(text)
+    for tensor in ordered:
+        values = tensor.get().detach().to("cpu", tensor.dtype).contiguous()
+        if tuple(values.shape) != tensor.shape:
+            raise WeightsError(f"{tensor.name} has shape {tuple(values.shape)}, not {tensor.shape}")
+        file.write(values.reshape(-1).view(torch.uint8).numpy().data)

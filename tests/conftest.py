@@ -18,13 +18,14 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port of this machine that nobody listens on."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
-S3_PORT = _free_port()
+S3_PORT = free_port()
 # Set before the cluster starts, so that its workers reach the same server; never the account of whoever runs the tests.
 os.environ.update(
     AWS_ENDPOINT_URL=f"http://127.0.0.1:{S3_PORT}",

@@ -53,8 +53,9 @@ class ViewsConfig(Config):
     fallback: Literal["centre", "random"] = Field(
         "random",
         description=f"where the largest crop of an allowed shape is taken when {ATTEMPTS} tries gave none that fits: "
-        "in the centre (torchvision), or anywhere (our choice, so that two such views of a picture differ). Upright views of half of a wide picture often do not fit: with "
-        "centre, both global views are the same central crop in 3 % of 4:3 pictures, 19 % of 3:2 and 75 % of 16:9",
+        "in the centre (torchvision), or anywhere (our choice, so that two such views of a picture differ). Upright "
+        "views of half of a wide picture often do not fit: with centre, both global views are the same central crop in "
+        "3 % of 4:3 pictures, 19 % of 3:2 and 75 % of 16:9",
     )
     flip_probability: float = Field(0.5, ge=0, le=1, description="share of views mirrored left to right (DINOv3)")
     interpolation: Interpolation = Field(

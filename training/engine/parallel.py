@@ -1,0 +1,145 @@
+"""What the loop needs of a way of training: plain torch in one process, or ZeRO-3 over many.
+
+Both keep float32 master weights, AdamW's moments and the float32 teacher as flat pieces (`shards.Piece`), so that a
+checkpoint of one is read by the other, and by any number of ranks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.engine.shards import Piece
+from training.models.checkpoints import Gather, load_weights
+from training.pretraining.model import Inputs, Output, PretrainModel
+
+Accept = Callable[[float], bool]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What an optimizer step did.
+
+    Attributes:
+        grad_norm: global norm of the gradient before clipping.
+        applied: False where the step was vetoed: weights, moments and teacher are as before.
+    """
+
+    grad_norm: float
+    applied: bool
+
+
+class Parallel(ABC):
+    """A model that is trained by one or many ranks.
+
+    Attributes:
+        model: the module; its parameters may be partitioned.
+        rank, world: of this process.
+        device: of the inputs.
+        dtype: of the arithmetic.
+    """
+
+    model: PretrainModel
+    rank: int = 0
+    world: int = 1
+    device: torch.device
+    dtype: torch.dtype
+
+    @abstractmethod
+    def micro_step(self, views: Inputs, temperature: float, centre: Tensor | None, last: bool) -> Output:
+        """Forward and backward of a micro-batch; gradients add up until `step`, which follows the `last`."""
+
+    @abstractmethod
+    def step(self, lr: float, head_lr: float, momentum: float, accept: Accept) -> StepResult:
+        """Clip, step AdamW at `lr` (the prototypes at `head_lr`), move the teacher, and forget the gradients.
+
+        Args:
+            momentum: of the teacher.
+            accept: is asked with the gradient's norm; False leaves everything as it was. Gives the same on every rank.
+        """
+
+    @abstractmethod
+    def pieces(self) -> list[Piece]:
+        """The state of this rank: masters and moments of the student, masters of the teacher."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Call after the pieces were written to: low-precision copies are made from them again."""
+
+    @abstractmethod
+    def adam_step(self) -> int:
+        """How many optimizer steps the moments have seen."""
+
+    @abstractmethod
+    def set_adam_step(self, value: int) -> None:
+        """See `adam_step`; after a resume."""
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Sum over ranks, in place."""
+        return tensor
+
+    def gather_rows(self, rows: Tensor) -> Tensor:
+        """[m, D] of every rank, one after another. The gradient goes to this rank's rows, R times: ranks average."""
+        return rows
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """One small JSON-able object of every rank, in their order, on every rank."""
+        return [value]
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        return
+
+    def close(self) -> None:
+        """Let go of what the way of training holds."""
+        return
+
+
+def adam_groups(model: PretrainModel, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameter groups of the student: decayed or not, and the prototypes apart (`"head": True`).
+
+    No decay on norms, biases, tokens and position embeddings (Sapiens2 paper, A.1.1).
+    """
+    from training.models.param_groups import param_groups
+
+    names = {id(parameter): name for name, parameter in model.student.named_parameters()}
+    groups: list[dict[str, Any]] = []
+    for group in param_groups(model.student, lr=0.0, weight_decay=weight_decay, decay_tokens=False):
+        for head in (False, True):
+            chosen = [p for p in group["params"] if names[id(p)].endswith("projection.last_layer.weight") is head]
+            if chosen:
+                groups.append({"params": chosen, "lr": 0.0, "weight_decay": group["weight_decay"], "head": head})
+    return groups
+
+
+def load_initial_weights(model: PretrainModel, path: str | None, gather: Gather | None = None) -> None:
+    """Fill the student's encoder from a file, before the teacher is copied from it; decoder and heads start anew.
+
+    Args:
+        model: of the run.
+        path: `model.initial_weights`: whatever `load_weights` reads; None: nothing is done.
+        gather: of parameters that are partitioned, see `load_weights`; then every rank has to call this.
+
+    Raises:
+        WeightsError: the file is not readable as weights, or of another backbone.
+    """
+    if path is not None:
+        load_weights(model.student.backbone, path, gather=gather)
+
+
+def clip_factor(norm: float, limit: float | None) -> float:
+    """What gradients are multiplied by so that their global norm is at most `limit`."""
+    if limit is None:
+        return 1.0
+    return min(1.0, limit / (norm + 1e-6))
+
+
+def set_rates(groups: Sequence[dict[str, Any]], lr: float, head_lr: float) -> None:
+    """Give every parameter group its learning rate of the step."""
+    for group in groups:
+        group["lr"] = head_lr if group.get("head") else lr

@@ -46,6 +46,11 @@ class ModelConfig(Config):
     projection_bottleneck: int = Field(256, ge=1, description="channels before the prototypes; DINOv3's default")
     projection_layers: int = Field(3, ge=1, description="linear layers of the head's MLP; DINOv3's default")
     prototypes: int = Field(65_536, ge=2, description="outputs of the head; DINOv3's default, the paper is silent")
+    prototypes_unit_length: bool = Field(
+        False,
+        description="bring the rows of the last layer to unit length, as DINO and DINOv2 do: logits are then cosines. "
+        "DINOv3's last layer is plain",
+    )
     initial_weights: str | None = Field(
         None,
         description="weights to start from instead of random ones (a safetensors file, or a folder of `populace "
@@ -85,6 +90,7 @@ class ModelConfig(Config):
             bottleneck=self.projection_bottleneck,
             layers=self.projection_layers,
             prototypes=self.prototypes,
+            weight_norm=self.prototypes_unit_length,
         )
 
 

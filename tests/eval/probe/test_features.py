@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eval.probe.features import class_shares, feature_maps, frozen, predictions, rows
@@ -13,6 +13,7 @@ from training.models.backbone import Backbone
 from training.models.config import BackboneConfig
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 4), st.integers(1, 3), st.integers(1, 3))
 def test_shares_are_counts(seed: int, classes: int, height: int, width: int) -> None:
     labels = np.random.default_rng(seed).choice([*range(classes), IGNORE], (2, 2 * height, 3 * width)).astype(np.uint8)

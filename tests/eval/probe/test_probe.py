@@ -22,6 +22,7 @@ METHODS = {
 def test_features_that_contain_the_answer_linearly_reach_nearly_1(method: str) -> None:
     found = linear_probe(Means(), coloured(40, 1), coloured(30, 2), METHODS[method])
     assert found["miou"] > 0.97
+    assert found["r2"] > 0.9
     assert set(found["iou"]) == {"back", "left", "right"}
 
 
@@ -30,6 +31,7 @@ def test_features_that_know_nothing_stay_at_chance(method: str) -> None:
     found = linear_probe(Means(), labelled(200, 1), labelled(200, 2), METHODS[method])
     assert found["accuracy"] == pytest.approx(1 / 3, abs=0.06)
     assert found["miou"] < 0.25
+    assert abs(found["r2"]) < 0.03
     assert found["majority_miou"] == pytest.approx(1 / 9, abs=0.02)
 
 

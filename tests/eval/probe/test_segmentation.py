@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eval.probe.labelled import IGNORE
-from eval.probe.segmentation import Confusion
+from eval.probe.segmentation import Confusion, ShareErrors
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 5), st.integers(1, 40))
 def test_scores_are_those_of_loops_and_add_up(seed: int, classes: int, count: int) -> None:
     rng = np.random.default_rng(seed)
@@ -43,3 +44,25 @@ def test_nothing_to_score() -> None:
         confusion.metrics()
     with pytest.raises(ValueError, match="equal shapes"):
         confusion.add(torch.zeros(3, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64))
+
+
+@given(st.integers(0, 2**32), st.integers(3, 30))
+@settings(max_examples=30, deadline=None)
+def test_explained_variance_is_that_of_loops_and_adds_up(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    shares, predicted, weights = rng.random((count, 3)), rng.random((count, 3)), rng.choice([0.0, 0.5, 1.0], count)
+    shares[:, 2], weights[:2] = 0.0, 1.0  # a class that is nowhere does not count
+    scores = []
+    for c in range(2):
+        mean = np.average(shares[:, c], weights=weights)
+        variance = np.average((shares[:, c] - mean) ** 2, weights=weights)
+        scores.append(1 - np.average((shares[:, c] - predicted[:, c]) ** 2, weights=weights) / variance)
+    tensors = [torch.from_numpy(array) for array in (shares, predicted, weights)]
+    whole, half, rest = (ShareErrors(3) for _ in range(3))
+    whole.add(*tensors)
+    half.add(*(tensor[:2] for tensor in tensors))
+    rest.add(*(tensor[2:] for tensor in tensors))
+    half.merge(rest)
+    assert whole.r2() == pytest.approx(np.mean(scores))
+    assert half.r2() == pytest.approx(whole.r2())
+    assert np.isnan(ShareErrors(3).r2())

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test check format bench clean
 
-demo: $(VENV)/.demo ## install, then build a pool with known truth, curate it offline and check the result
+demo: $(VENV)/.demo ## install, then build a pool with known truth, curate it offline, pretrain a tiny model, check both
 	$(BIN)/populace demo
 
 test: $(VENV)/.dev ## install, then run all tests

@@ -19,10 +19,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline import models_command
-from pipeline.storage import DamagedFileError, Storage, StorageError
-
-USAGE, FAILED, UNFINISHED, INTERRUPTED, TERMINATED = 2, 1, 3, 130, 143
+from pipeline import models_command, train_commands
+from pipeline.commands import FAILED, INTERRUPTED, TERMINATED, UNFINISHED, USAGE, config_arguments, guarded, logged
+from pipeline.storage import DamagedFileError, Storage
 
 
 def _terminate(*_: object) -> None:
@@ -67,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="populace", description="Curates pools of images into balanced corpora of human images."
+        prog="populace",
+        description="Curates pools of images into balanced corpora of human images, and trains on them.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -76,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="pool of images -> ledger and shards; run again to continue or to decide anew",
         description="Example: populace curate configs/embedded.yaml source.kind=folder source.path=DIR output=RUN",
     )
-    _config_arguments(curate)
+    config_arguments(curate)
     curate.add_argument(
         "--new", action="store_true", help="set an existing run in the output aside (RUN.old-1) and start afresh"
     )
@@ -85,6 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
     curate.add_argument("--quiet", action="store_true", help="no progress")
     curate.set_defaults(run=_curate)
 
+    train_commands.add_parsers(commands)
     funnel = commands.add_parser("funnel", help="how many inputs were kept, and dropped for which reason")
     funnel.add_argument("run_directory", metavar="RUN")
     funnel.add_argument("--json", action="store_true", help='{"inputs": n, "kept": k, "dropped": {"reason": n}}')
@@ -105,7 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
     actions = config.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("schema", help="print the JSON schema of the configuration file").set_defaults(run=_schema)
     show = actions.add_parser("show", help="print the resolved configuration, with every default")
-    _config_arguments(show)
+    config_arguments(show)
     show.add_argument("--json", action="store_true", help="as JSON")
     show.set_defaults(run=_show)
 
@@ -115,7 +116,9 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.set_defaults(run=_doctor)
 
-    demo = commands.add_parser("demo", help="build a pool with known truth, curate it offline, check the result")
+    demo = commands.add_parser(
+        "demo", help="build a pool with known truth, curate it offline, pretrain a tiny model, check both"
+    )
     demo.add_argument("--output", default="demo", help="folder for the pool and the run (default: %(default)s)")
     demo.add_argument("--inputs", type=int, default=2000, help="about how many inputs (default: %(default)s)")
     demo.add_argument("--seed", type=int, default=0)
@@ -128,37 +131,6 @@ def _whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
-
-
-def _config_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG", help="YAML file, e.g. configs/embedded.yaml")
-    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that replace the file's")
-
-
-def set_up_errors() -> tuple[type[Exception], ...]:
-    """Errors of the command, the configuration or the set-up; imported late, to keep `populace --help` quick."""
-    from curation.scorers.base import MissingWeightsError
-    from curation.sources.base import SourceError
-    from pipeline.config import ConfigError
-    from pipeline.duplicates import UnknownIdError
-    from pipeline.resources import RayAddressError
-    from pipeline.rundir import RunConflictError
-
-    of_runs = RunConflictError, StorageError, RayAddressError, UnknownIdError
-    return ConfigError, SourceError, MissingWeightsError, *of_runs
-
-
-def _guarded(console: Console, action: Callable[[], int]) -> int:
-    """Turn errors that a user can mend into one message and a useful exit code."""
-    try:
-        return action()
-    except set_up_errors() as error:
-        _print_error(console, error)
-        return USAGE
-
-
-def _print_error(console: Console, error: object) -> None:
-    console.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def _curate(options: argparse.Namespace) -> int:
@@ -180,28 +152,11 @@ def _curate(options: argparse.Namespace) -> int:
             print_outcome(results_console(), result.output, counts, result.shards)
         return 0
 
-    return _guarded(console, lambda: _logged(console, action))
-
-
-def _logged(console: Console, action: Callable[[], int]) -> int:
-    """Errors of the run itself: a short message here; the traceback is in the log (`pipeline/logs.py`)."""
-    from ray.exceptions import RayError
-
-    try:
-        return action()
-    except Exception as error:
-        # What a worker raised is a RayError as well, also where its class is one of these.
-        if isinstance(error, set_up_errors()) and not isinstance(error, RayError):
-            raise
-        cause = getattr(error, "cause", None) or error
-        text = str(cause).strip().splitlines()
-        _print_error(console, f"the run failed: {text[-1] if text else type(cause).__name__}")
-        console.print("The same command continues where it stopped. Details are in the run's logs/.", markup=False)
-        return FAILED
+    return guarded(console, lambda: logged(console, action))
 
 
 def _funnel(options: argparse.Namespace) -> int:
-    return _guarded(Console(stderr=True), lambda: _count(options))
+    return guarded(Console(stderr=True), lambda: _count(options))
 
 
 def _count(options: argparse.Namespace) -> int:
@@ -229,7 +184,7 @@ def _duplicates(options: argparse.Namespace) -> int:
         else:
             print_group(results_console(), group)
 
-    return _guarded(Console(stderr=True), lambda: _of_ledger(options.run_directory, show))
+    return guarded(Console(stderr=True), lambda: _of_ledger(options.run_directory, show))
 
 
 def _of_ledger(run_directory: str, show: Callable[[Storage], None]) -> int:
@@ -270,7 +225,7 @@ def _show(options: argparse.Namespace) -> int:
         print(json.dumps(config.model_dump(mode="json"), indent=2) if options.json else resolved_yaml(config), end="")
         return 0
 
-    return _guarded(Console(stderr=True), action)
+    return guarded(Console(stderr=True), action)
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -281,7 +236,7 @@ def _doctor(options: argparse.Namespace) -> int:
         print_findings(findings, options.json)
         return 0 if all(finding.ok for finding in findings) else FAILED
 
-    return _guarded(Console(stderr=True), action)
+    return guarded(Console(stderr=True), action)
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -292,7 +247,7 @@ def _demo(options: argparse.Namespace) -> int:
 
         return run_demo(Path(options.output), options.inputs, options.seed, console)
 
-    return _guarded(console, lambda: _logged(console, action))
+    return guarded(console, lambda: logged(console, action))
 
 
 if __name__ == "__main__":

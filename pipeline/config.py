@@ -10,10 +10,10 @@ import difflib
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from curation.config import Config, fingerprint
 from curation.decode import DecodeConfig
@@ -23,28 +23,43 @@ from curation.sources import AnySourceConfig
 from curation.sources.redact import redact_url
 from curation.sources.storage import absolute, is_local
 from pipeline.export import ExportConfig
+from pipeline.late_config import LateConfig
 from pipeline.resources import RayConfig
 from pipeline.select import SelectConfig
+
+if TYPE_CHECKING:
+    from training.pretraining.config import PretrainConfig as Pretrain
+else:
+    Pretrain = Annotated[Any, LateConfig("training.pretraining.config", "PretrainConfig")]
 
 
 class PopulaceConfig(Config):
     """A whole run."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["source"]}, {"required": ["pretrain"]}]})
+
     output: str = Field(
         min_length=1,
-        description="run directory: a local path or an fsspec URL; holds ledger/, shards/, lineage.json, logs/",
+        description="run directory: a local path or an fsspec URL; holds ledger/, shards/, pretrain/, ...",
     )
-    source: AnySourceConfig = Field(description="where the images are")
+    source: AnySourceConfig | None = Field(None, description="where the images are; what curates needs it")
     chunk_rows: int = Field(256, ge=1, le=100_000, description="inputs per unit of work; fixed for a run")
     decode: DecodeConfig = DecodeConfig()
     scorers: ScorersConfig = Field(default_factory=ScorersConfig)
     policy: PolicyConfig = Field(default_factory=PolicyConfig)
     select: SelectConfig = SelectConfig()
     export: ExportConfig = Field(default_factory=lambda: ExportConfig())
+    pretrain: Pretrain | None = Field(None, description="what `populace pretrain` trains; null: nothing")
     ray: RayConfig = RayConfig()
 
     @model_validator(mode="after")
     def _output_apart(self) -> PopulaceConfig:
+        if self.source is None:
+            if self.pretrain is None:
+                raise ValueError(
+                    "neither source nor pretrain is given: give source to curate, pretrain to train, or both"
+                )
+            return self
         source, output = self.source.path, self.output
         if (
             is_local(source)
@@ -57,26 +72,43 @@ class PopulaceConfig(Config):
             )
         return self
 
+    @property
+    def pool(self) -> AnySourceConfig:
+        """The source.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if self.source is None:
+            raise ConfigError(
+                "source: missing; curating needs the images: source.kind (folder, webdataset, parquet, urls) and "
+                "source.path. (`populace pretrain` alone works without, on pretrain.data.corpora.)"
+            )
+        return self.source
+
     def identity(self) -> dict[str, Any]:
         """What fixes the rows of a run and their order: it cannot change inside a run directory."""
-        source = self.source.model_dump(mode="json")
+        source = self.pool.model_dump(mode="json")
         # Signed URLs are renewed, and credentials belong in no file of a run.
-        source["path"] = redact_url(absolute(self.source.path))
+        source["path"] = redact_url(absolute(self.pool.path))
         # How hard a source is read does not change which rows there are.
-        fixed = {key: value for key, value in source.items() if key in self.source.identity_fields()}
+        fixed = {key: value for key, value in source.items() if key in self.pool.identity_fields()}
         return {"source": fixed, "chunk_rows": self.chunk_rows}
 
     def result_hash(self) -> str:
-        """Hash of everything that changes a result: not where it is written, nor on which machines it is computed."""
+        """Hash of everything that changes what curation makes: not where it is written, on which machines it is
+        computed, or what is trained on it."""
         return fingerprint(self.shown())
 
     def shown(self) -> dict[str, Any]:
-        """The configuration as it is stored: without output and ray, and without the credentials that URLs may carry.
+        """What curation is configured with, as it is stored: without output, ray and the stages that train, and without
+        the credentials that URLs may carry.
 
         Those in storage options mask themselves.
         """
-        dumped = self.model_dump(mode="json", exclude={"output", "ray"})
-        dumped["source"]["path"] = redact_url(dumped["source"]["path"])
+        dumped = self.model_dump(mode="json", exclude={"output", "ray", "pretrain"})
+        if self.source is not None:
+            dumped["source"]["path"] = redact_url(self.source.path)
         select = dumped["select"]
         select["against"] = [redact_url(path) for path in select["against"]]
         for reference in select["references"]:
@@ -221,6 +253,9 @@ def _annotations(parts: Sequence[str], data: Any) -> Iterator[Any]:
     """The types that a key path may have; several where a `kind` on its way is not given yet."""
     models: list[type[BaseModel]] = [PopulaceConfig]
     for position, part in enumerate(parts):
+        if part.isdecimal() and 0 < position < len(parts) - 1:  # a place in a list, of the class of its others
+            data = data[int(part)] if isinstance(data, list) and int(part) < len(data) else None
+            continue
         found = [model.model_fields[part].annotation for model in models if part in model.model_fields]
         if position == len(parts) - 1:
             yield from found
@@ -235,7 +270,8 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     """The configuration classes among the types that an annotation allows."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        return _models(get_args(annotation)[0])
+        late = [item for item in annotation.__metadata__ if isinstance(item, LateConfig)]
+        return [late[0].load()] if late else _models(get_args(annotation)[0])
     if origin in (Union, types.UnionType, tuple):
         return [model for argument in get_args(annotation) for model in _models(argument)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []

@@ -83,7 +83,7 @@ def curate(config: PopulaceConfig, progress: RunProgress, new: bool = False, ret
             f"policy.{idle[0].value} is set, and no configured scorer measures what it looks at; configured: "
             f"{', '.join(stages.names)}. Configure the scorer, or set the rule to null."
         )
-    source = open_source(config.source)
+    source = open_source(config.pool)
     units = source.units()
     run = RunDirectory(config.output, config.identity(), new)
     try:
@@ -165,7 +165,7 @@ class _Curate:
     def __call__(self) -> CurateResult:
         plan = self._plan()
         if plan.inputs == 0:
-            self.progress.message(f"{self.config.source.path} holds no image: the ledger and the corpus will be empty")
+            self.progress.message(f"{self.config.pool.path} holds no image: the ledger and the corpus will be empty")
         spec = AnnotateSpec(
             self.storage,
             plan,
@@ -304,7 +304,7 @@ class _Curate:
             ledger=record,
             config_hash=config.result_hash(),
             code_version=code_version(),
-            source_kind=config.source.kind,
+            source_kind=config.pool.kind,
             source_fingerprint=plan.source_fingerprint,
             thresholds={
                 "policy": config.policy.model_dump(mode="json"),

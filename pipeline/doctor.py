@@ -29,6 +29,7 @@ EMBEDDED = {
     "rapidocr": "rapidocr",
     "onnxruntime": "onnxruntime",
 }
+TRAINING = {"deepspeed": "deepspeed", "tensorboard": "tensorboard"}
 PRODUCTION = {"ultralytics": "ultralytics-opencv-headless", "open_clip": "open_clip_torch"}
 OPENCV_WHEELS = ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless")
 LEAST_DISK_GB = 5.0
@@ -80,6 +81,7 @@ def _packages() -> list[Finding]:
     for title, group, needed, fix in (
         ("packages", CORE, True, "pip install populace"),
         ("embedded models", EMBEDDED, True, "pip install populace"),
+        ("training", TRAINING, False, "to pretrain: pip install 'populace[train]'"),
         ("production models", PRODUCTION, False, "for real runs: pip install 'populace[production]'"),
     ):
         present, missing = [], []
@@ -201,8 +203,8 @@ def _configuration(path: str, overrides: Sequence[str]) -> list[Finding]:
         return ", ".join(items) or "none needed"
 
     def source() -> str:
-        units = open_source(config.source).units()
-        return f"{config.source.kind}: {sum(len(unit.entries) for unit in units):,} files"
+        units = open_source(config.pool).units()
+        return f"{config.pool.kind}: {sum(len(unit.entries) for unit in units):,} files"
 
     def references() -> str:
         return ", ".join(find_references(config, built[0]))
@@ -211,7 +213,14 @@ def _configuration(path: str, overrides: Sequence[str]) -> list[Finding]:
         corpora = find_corpora(config, built[0])
         return f"{', '.join(corpus.name for corpus in corpora.corpora)}: {corpora.rows:,} images"
 
-    findings = [Finding("configuration", True, path), attempt("weights", weights), attempt("source", source)]
+    findings = [Finding("configuration", True, path)]
+    if config.pretrain is not None:
+        from pipeline.doctor_training import training_findings
+
+        findings += training_findings(config)
+    if config.source is None:
+        return findings
+    findings += [attempt("weights", weights), attempt("source", source)]
     if config.select.references and built:
         findings.append(attempt("references", references))
     if config.select.against and built:

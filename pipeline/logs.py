@@ -22,7 +22,7 @@ def run_log(folder: Path | None) -> Iterator[None]:
         folder: the run's log folder; None (a run on an object store) leaves logging as it is and drops stdout.
     """
     logger = logging.getLogger("pipeline")
-    loggers = [logger, logging.getLogger("curation")]
+    loggers = [logger, logging.getLogger("curation"), logging.getLogger("training")]
     handler = logging.FileHandler(folder / LOG_FILE, encoding="utf-8", delay=True) if folder is not None else None
     if handler is not None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

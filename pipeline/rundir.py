@@ -4,6 +4,7 @@ run.json       what the run is about; written first
 work/          plan, scores per chunk, downloads: what a restart builds on
 ledger/        one row per input
 shards/        the corpus
+pretrain/      what was trained on it: a run directory of its own (`pipeline/pretrain.py`)
 lineage.json   from which bytes, code, models and configuration it came
 logs/
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,35 @@ from pipeline.storage import Storage
 
 RUN_FILE = "run.json"
 FORMAT = 1
+PRETRAIN = "pretrain"
+BESIDE = frozenset({PRETRAIN, "lineage.json"})
+"""What training alone leaves in a folder where nothing was curated yet."""
 
 
 class RunConflictError(RuntimeError):
     """The directory belongs to another run, or to something that is not a run."""
+
+
+@dataclass(frozen=True)
+class RunKind:
+    """What differs between run directories of different stages.
+
+    Attributes:
+        conflict: what a directory with another identity is.
+        changeable: what may change without being another identity.
+        binds: whether anything was made of the identity that the directory was begun with.
+    """
+
+    conflict: str
+    changeable: str
+    binds: Callable[[Storage], bool]
+
+
+CURATION = RunKind(
+    "a run over other inputs, and two runs never mix in one directory",
+    "Policy, selection, export and scorers may change inside a run: what was scored is used again.",
+    lambda storage: storage.exists(CHUNKS) or bool(storage.names("work/scores")),
+)
 
 
 class RunDirectory:
@@ -31,15 +59,16 @@ class RunDirectory:
 
     Args:
         output: path or fsspec URL.
-        identity: what fixes the rows (`PopulaceConfig.identity`).
+        identity: what cannot change; for curation what fixes the rows (`PopulaceConfig.identity`).
         new: set an existing run aside instead of refusing.
+        kind: of stage.
 
     Raises:
         RunConflictError: the directory holds something else, or another process works in it.
     """
 
-    def __init__(self, output: str, identity: dict[str, Any], new: bool = False) -> None:
-        self.storage = Storage(output)
+    def __init__(self, output: str, identity: dict[str, Any], new: bool = False, kind: RunKind = CURATION) -> None:
+        self.storage, self.kind = Storage(output), kind
         self._lock: int | None = None
         try:
             if new:
@@ -47,12 +76,11 @@ class RunDirectory:
             # Before the lock: a directory that is not ours is left as it is found.
             self._refuse_foreign()
             if self.storage.local:
-                Path(self.storage.root).mkdir(parents=True, exist_ok=True)
-                self._take_lock()
+                self._lock = lock_folder(self.storage.root)
             self._refuse_foreign()
             # What was never listed binds nobody: a mistake in the source can be mended.
             self.resumed = self.storage.exists(RUN_FILE)
-            if self.resumed and self._record()["identity"] != identity and not self._binds():
+            if self.resumed and self._record()["identity"] != identity and not kind.binds(self.storage):
                 self.storage.remove("work")
                 self.resumed = False
             if self.resumed:
@@ -86,12 +114,11 @@ class RunDirectory:
             os.close(self._lock)
             self._lock = None
 
-    def _binds(self) -> bool:
-        """Whether anything was made of the inputs that the directory is about."""
-        return self.storage.exists(CHUNKS) or bool(self.storage.names("work/scores"))
-
     def _refuse_foreign(self) -> None:
         found = self.storage.names()
+        if RUN_FILE not in found:
+            # With what `--new` set aside of it: pretrain.old-1.
+            found = [name for name in found if not {name, name.partition(".old-")[0]} & BESIDE]
         if found and RUN_FILE not in found:
             raise RunConflictError(
                 f"{self.storage.root} is not empty and not a Populace run (it holds {', '.join(found[:5])}). "
@@ -118,26 +145,11 @@ class RunDirectory:
         differences = list(_differences(record["identity"], identity, ""))
         if differences:
             raise RunConflictError(
-                f"{self.storage.root} is a run over other inputs, and two runs never mix in one directory:\n  "
+                f"{self.storage.root} is {self.kind.conflict}:\n  "
                 + "\n  ".join(differences)
-                + "\nUse another output, or --new to set the old run aside and start afresh here. (Policy, selection, "
-                "export and scorers may change inside a run: what was scored is used again.)"
+                + "\nUse another output, or --new to set the old run aside and start afresh here. "
+                f"({self.kind.changeable})"
             )
-
-    def _take_lock(self) -> None:
-        import fcntl
-
-        lock = os.open(self.storage.path(".lock"), os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise RunConflictError(
-                f"another process is working in {self.storage.root}; wait for it or stop it"
-            ) from None
-        # The cluster that this process starts must not inherit the lock and keep it alive.
-        os.set_inheritable(lock, False)
-        self._lock = lock
 
     def _set_aside(self) -> None:
         storage = self.storage
@@ -147,12 +159,32 @@ class RunDirectory:
             raise RunConflictError(
                 f"--new cannot set aside a run on an object store; give another output than {storage.root}"
             )
-        self._take_lock()
+        self._lock = lock_folder(storage.root)
         number = 1
         while os.path.exists(f"{storage.root}.old-{number}"):
             number += 1
         os.replace(storage.root, f"{storage.root}.old-{number}")
         self.close()
+
+
+def lock_folder(path: str | Path) -> int:
+    """Make a local folder and lock it against other processes; closing the descriptor lets go.
+
+    Raises:
+        RunConflictError: another process holds it.
+    """
+    import fcntl
+
+    Path(path).mkdir(parents=True, exist_ok=True)
+    lock = os.open(Path(path) / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise RunConflictError(f"another process is working in {path}; wait for it or stop it") from None
+    # The cluster that this process starts must not inherit the lock and keep it alive.
+    os.set_inheritable(lock, False)
+    return lock
 
 
 def _differences(old: Any, new: Any, prefix: str) -> Any:

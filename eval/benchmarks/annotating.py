@@ -52,7 +52,7 @@ def recipe_config(recipe: Path, pool: Path, output: Path, *overrides: str) -> Po
 def make_spec(config: PopulaceConfig) -> AnnotateSpec:
     """What `populace curate` has in hand when it begins to annotate: the listing is done, the models are found."""
     stages = build_stages(config)
-    source = open_source(config.source)
+    source = open_source(config.pool)
     storage = Storage(config.output)
 
     def run_units(items: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`populace demo`: build the pool, curate it, show the funnel and check it against the known truth. Offline."""
+"""`populace demo`: build the pool, curate it, pretrain a tiny model on a part of it, show and check both. Offline."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from curation.scorers.person import best_embedded_kind
+from pipeline.commands import TERMINATED
 from pipeline.config import ConfigError, PopulaceConfig, load_config
 from pipeline.curate import curate
 from pipeline.demo.check import LEDGER_COLUMNS, check, combine
@@ -20,7 +21,11 @@ from pipeline.demo.floors import passes
 from pipeline.demo.plan import RADIUS
 from pipeline.demo.pool import MARKER, build_pool, pool_facts
 from pipeline.demo.render import render
+from pipeline.demo.training import failures as training_failures
+from pipeline.export_weights import export_weights
 from pipeline.ledger import funnel
+from pipeline.pretrain import PretrainResult, pretrain
+from pipeline.pretrain_report import print_pretrain_outcome, training_numbers
 from pipeline.progress import RunProgress
 from pipeline.report import funnel_table, results_console
 from pipeline.resources import ray_cluster
@@ -29,6 +34,8 @@ from pipeline.storage import Storage
 RECIPE = Path(__file__).resolve().parents[2] / "configs" / "demo.yaml"
 PARTS = {"folder": "folder", "tars": "webdataset"}
 """Part of the pool -> source.kind. A run has one source, so each part is a run."""
+TRAINED = "folder"
+"""The part that is a whole run: curated and trained on, as `populace run configs/demo.yaml` does."""
 
 
 def run_demo(output: Path, inputs: int, seed: int, console: Console) -> int:
@@ -52,7 +59,7 @@ def run_demo(output: Path, inputs: int, seed: int, console: Console) -> int:
     reports = []
     with ray_cluster(configs["folder"].ray, None):
         for part, config in configs.items():
-            console.print(f"curating {config.source.path} (source.kind={config.source.kind})", markup=False)
+            console.print(f"curating {config.pool.path} (source.kind={config.pool.kind})", markup=False)
             curate(config, RunProgress(console), new=fresh)
             counts.append(funnel(Storage(config.output)))
             ledger = pa.concat_tables(
@@ -60,15 +67,32 @@ def run_demo(output: Path, inputs: int, seed: int, console: Console) -> int:
                 for path in sorted((output / f"run-{part}" / "ledger").glob("*.parquet"))
             )
             reports.append(check(ledger, pq.read_table(pool / f"{part}.truth.parquet"), RADIUS))
+        trained = pretrain(configs[TRAINED], console)
+        if trained.ended == "stopped":
+            console.print(f"stopped after step {trained.steps}; the same command continues there")
+            return TERMINATED
     report = combine(reports)
     out = results_console()
     out.print(funnel_table(_total(counts)))
     out.print(render(report))
     for part in PARTS:
         out.print(f"run       {output}/run-{part}/   ledger/, shards/, lineage.json, logs/", highlight=False)
+    problems = _show_training(out, trained, configs[TRAINED])
     out.print("next      populace curate configs/embedded.yaml source.path=YOUR_PICTURES output=RUN", highlight=False)
     out.print(f"took      {time.monotonic() - started:.0f} s", highlight=False)
-    return 0 if passes(report) else 1
+    return 0 if passes(report) and not problems else 1
+
+
+def _show_training(out: Console, trained: PretrainResult, config: PopulaceConfig) -> list[str]:
+    """Print what was learnt, and where it is; returns what is wrong with it."""
+    print_pretrain_outcome(out, trained)
+    assert config.pretrain is not None
+    problems = training_failures(training_numbers(trained.folder), config.pretrain.model.prototypes)
+    for problem in problems:
+        out.print(f"FAILED    {problem}", style="red", highlight=False, soft_wrap=True)
+    exported = export_weights(trained.folder)
+    out.print(f"exported  {exported.path}", highlight=False, soft_wrap=True)
+    return problems
 
 
 def _is_built(pool: Path, inputs: int, seed: int) -> bool:

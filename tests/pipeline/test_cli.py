@@ -45,7 +45,9 @@ def usage_error(*arguments: str) -> int:
 # Arguments
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["curate", "--help"], ["config", "show", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["curate", "--help"], ["config", "show", "--help"], ["pretrain", "--help"]]
+)
 def test_help_is_a_result(arguments: list[str], capsys: Captured) -> None:
     assert usage_error(*arguments) == 0
     captured = capsys.readouterr()
@@ -85,7 +87,9 @@ def test_the_help_of_every_command_names_every_argument() -> None:
     assert commands is not None
     (action,) = commands._group_actions
     assert isinstance(action.choices, dict)
-    assert list(action.choices) == ["curate", "funnel", "duplicates", "config", "doctor", "demo", "models"]
+    assert list(action.choices) == [
+        "curate", "pretrain", "run", "export-weights", "funnel", "duplicates", "config", "doctor", "demo", "models",
+    ]  # fmt: skip
 
 
 # Configurations

@@ -12,8 +12,8 @@ from pipeline import doctor
 from pipeline.doctor import Finding, diagnose, print_findings
 from tests.fixtures.tars import picture
 
-CHECKS = ["python", "packages", "embedded models", "production models", "opencv", "embedded person detector", "torch",
-          "disk", "shared memory", "memory"]  # fmt: skip
+CHECKS = ["python", "packages", "embedded models", "training", "production models", "opencv",
+          "embedded person detector", "torch", "disk", "shared memory", "memory"]  # fmt: skip
 
 
 def recipe(folder: Path, **scorers: str) -> str:
@@ -69,7 +69,7 @@ def test_a_package_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(doctor, "CORE", {"ray": "ray", "no_such_module": "no-such-package"})
     monkeypatch.setattr(doctor, "EMBEDDED", {"no_module_of_numpy": "numpy"})
     monkeypatch.setattr(doctor, "PRODUCTION", {"no_such_module": "no-such-package"})
-    packages, embedded, production = diagnose()[1:4]
+    packages, embedded, _, production = diagnose()[1:5]
     assert not packages.ok
     assert packages.found.endswith("; missing: no-such-package")
     assert packages.fix == "pip install populace"

@@ -47,6 +47,8 @@ class SingleProcess(Parallel):
         with torch.no_grad():
             for _, teacher, student in self._pairs:
                 teacher.copy_(student)
+        if config.engine.compile:
+            self.model.compile_blocks()
         groups = adam_groups(self.model, config.optimiser.weight_decay)
         optimiser = config.optimiser
         fused = self.device.type == "cuda"

@@ -97,6 +97,8 @@ class ZeroThree(Parallel):
         self._accept: Accept = lambda norm: True
         self._norm = 0.0
         self._make_state()
+        if config.engine.compile:
+            self.model.compile_blocks()
         # The teacher's own masters; in float32 they are what its forward pass gathers.
         self._masters = [teacher.ds_tensor.data.float() for _, teacher, _ in self._pairs]
         update_ema(self._masters, self._student_masters(), 0.0)

@@ -124,10 +124,6 @@ class PretrainModel(nn.Module):
             self.student.backbone.set_activation_checkpointing("blocks")
             if self.student.decoder is not None:
                 self.student.decoder.set_activation_checkpointing("blocks")
-        if config.engine.compile:
-            for network in (self.student, self.teacher):
-                for block in network.backbone.blocks:
-                    block.compile()  # in place: names of parameters stay
         self.terms = tuple(
             name
             for name, used in (
@@ -138,6 +134,15 @@ class PretrainModel(nn.Module):
             )
             if used
         )
+
+    def compile_blocks(self) -> None:
+        """Have the encoders' blocks compiled at their first call, in place: names of parameters stay.
+
+        After construction, since torch.compile cannot be imported inside of DeepSpeed's `zero.Init`.
+        """
+        for network in (self.student, self.teacher):
+            for block in network.backbone.blocks:
+                block.compile()
 
     def weights(self) -> tuple[float, ...]:
         """The factor of every term in the loss, in the order of `terms`."""

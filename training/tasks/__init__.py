@@ -1,0 +1,4 @@
+"""The five human tasks: targets, losses, augmentation, decoding and pictures.
+
+Pose, body parts, surface normals, pointmap and albedo.
+"""

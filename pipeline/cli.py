@@ -219,10 +219,10 @@ def _schema(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     def action() -> int:
-        from pipeline.config import load_config, resolved_yaml
+        from pipeline.config import load_config, resolved, resolved_yaml
 
         config = load_config(options.config, options.overrides)
-        print(json.dumps(config.model_dump(mode="json"), indent=2) if options.json else resolved_yaml(config), end="")
+        print(json.dumps(resolved(config), indent=2) if options.json else resolved_yaml(config), end="")
         return 0
 
     return guarded(Console(stderr=True), action)

@@ -322,5 +322,20 @@ def _model_for(annotation: Any, value: dict[str, Any]) -> type[BaseModel] | None
 
 
 def resolved_yaml(config: PopulaceConfig) -> str:
-    """The configuration with every default, as YAML. Secrets are masked by their own classes."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    """The configuration with every default, as YAML. Secrets are masked."""
+    return yaml.safe_dump(resolved(config), sort_keys=False, allow_unicode=True)
+
+
+def resolved(config: PopulaceConfig) -> dict[str, Any]:
+    """The configuration with every default. Options mask their secrets themselves; those inside of URLs go here."""
+    shown = _without_credentials(config.model_dump(mode="json"))
+    assert isinstance(shown, dict)
+    return shown
+
+
+def _without_credentials(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_credentials(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_credentials(item) for item in value]
+    return redact_url(value) if isinstance(value, str) else value

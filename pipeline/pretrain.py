@@ -32,6 +32,7 @@ from training.data.config import CorpusConfig
 from training.data.corpus import Corpus, open_corpus
 from training.data.errors import DataError
 from training.engine.checkpoint import FOLDER, complete_checkpoints
+from training.engine.journal import MESSAGE
 from training.engine.launch import ASKED, train
 from training.engine.loop import Outcome
 from training.engine.stop import save_on_sigterm
@@ -42,8 +43,8 @@ log = logging.getLogger(__name__)
 
 PRETRAINING = RunKind(
     "a training run with other settings or another corpus, and its checkpoints do not fit these",
-    "engine, checkpoint and watch settings and batch.micro may change inside a run, except engine.precision and "
-    "watch.guard. `populace pretrain CONFIG --new` sets aside this folder only.",
+    "engine, checkpoint and watch settings and batch.micro may change inside a run, except engine.precision. "
+    "`populace pretrain CONFIG --new` sets aside this folder only.",
     lambda storage: bool(storage.names(FOLDER)),
 )
 
@@ -178,8 +179,6 @@ class _Pretrain:
             f"{len(self.corpus):,} images, {settings.batch.size} a step, "
             f"{settings.steps:,} steps, {how}"
         )
-        if before:
-            self._say(f"          goes on from step {before:,}")
 
     def _say(self, text: str) -> None:
         if not self.quiet:
@@ -192,6 +191,8 @@ class _Pretrain:
             def report(step: int, values: Mapping[str, Any], new: bool) -> None:
                 if new:
                     shown.report(step, values)
+                elif MESSAGE in values:
+                    shown.message(f"          {values[MESSAGE]}")
                 else:
                     shown.advance(step)
 

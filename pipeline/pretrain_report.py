@@ -21,7 +21,7 @@ def training_numbers(folder: str) -> dict[str, Any]:
     """First and last values of loss terms and of the teacher's entropy, and the images seen.
 
     Returns:
-        {"images": n, "first": {name: value}, "last": {...}}; without metrics, zero and empty.
+        {"images": n, "replaced": n, "first": {name: value}, "last": {...}}; without metrics, zero and empty.
     """
     first: dict[str, Any] = {}
     last: dict[str, Any] = {}
@@ -31,6 +31,7 @@ def training_numbers(folder: str) -> dict[str, Any]:
     wanted = [name for name in last if name.startswith("loss/")] + [ENTROPY]
     return {
         "images": last.get("images", 0),
+        "replaced": last.get("data/replaced", 0),
         "first": {name: first[name] for name in wanted if name in first},
         "last": {name: last[name] for name in wanted if name in last},
     }
@@ -55,6 +56,8 @@ def print_pretrain_outcome(console: Console, result: PretrainResult) -> None:
         begin = numbers["first"].get(name)
         table.add_row(label, "" if begin is None else f"{begin:.4f}", f"{value:.4f}")
     table.add_row("images", "", f"{numbers['images']:,}")
+    if numbers["replaced"]:
+        table.add_row("unreadable, replaced", "", f"{numbers['replaced']:,}")
     console.print(table)
     lines = [
         f"weights   {result.folder}/{result.checkpoint}/   newest of {CHECKPOINTS}/; populace export-weights "

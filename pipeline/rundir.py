@@ -171,12 +171,17 @@ def lock_folder(path: str | Path) -> int:
     """Make a local folder and lock it against other processes; closing the descriptor lets go.
 
     Raises:
-        RunConflictError: another process holds it.
+        RunConflictError: another process holds it, or nothing can be written there.
     """
     import fcntl
 
-    Path(path).mkdir(parents=True, exist_ok=True)
-    lock = os.open(Path(path) / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        lock = os.open(Path(path) / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise RunConflictError(
+            f"{path} cannot be used as a run directory: {error.strerror or error}. Give one that can be written to."
+        ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

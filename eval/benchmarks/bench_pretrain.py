@@ -25,11 +25,11 @@ from eval.benchmarks.common import Figure, Rate, Report, alternate, compare, not
 from eval.benchmarks.pretrain_ranks import PLAIN, Stepper, measure, small_config
 from eval.studies.objectives import export_people
 from pipeline.storage import Storage
-from training.engine.journal import run_step_cost
 from training.engine.launch import train_here
 from training.engine.single import SingleProcess
 from training.engine.stop import StopSignal
 from training.pretraining.config import PretrainConfig
+from training.pretraining.trainer import run_step_cost
 
 WARM = 2
 GROWTH_GOAL = 1.25

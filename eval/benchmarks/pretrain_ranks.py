@@ -76,7 +76,7 @@ class Stepper:
     def step(self) -> None:
         """One optimizer step of a whole batch."""
         for micro in range(self._accumulation):
-            self.parallel.micro_step(self._inputs, 0.07, self._centre, micro == self._accumulation - 1)
+            self.parallel.micro_step(self._inputs, 0.07, self._centre, last=micro == self._accumulation - 1)
         self.parallel.step(1e-4, 1e-4, 0.99, lambda norm: True)
 
     def rate(self, steps: int) -> Rate:

@@ -95,6 +95,20 @@ def test_the_help_of_every_command_names_every_argument() -> None:
 # Configurations
 
 
+def test_show_masks_credentials_inside_of_urls(tmp_path: Path, capsys: Captured) -> None:
+    corpora = "pretrain.data.corpora=[{path: 'https://user:SECRET@example.org/shards?sig=SECRET'}]"
+    for flags in ([], ["--json"]):
+        assert (
+            main(
+                ["config", "show", write_recipe(tmp_path), "output=o", "source.path=s3://u:SECRET@b/x", corpora, *flags]
+            )
+            == 0
+        )
+        shown = capsys.readouterr().out
+        assert "SECRET" not in shown
+        assert "https://example.org/shards?sig=REDACTED" in shown
+
+
 def test_schema_and_show_print_results_only(tmp_path: Path, capsys: Captured) -> None:
     assert main(["config", "schema"]) == 0
     captured = capsys.readouterr()

@@ -13,8 +13,11 @@ from __future__ import annotations
 import gc
 import logging
 import multiprocessing
+import os
+import threading
 from collections import Counter, deque
 from collections.abc import Iterator
+from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any
 
@@ -147,6 +150,22 @@ def _as_it_is(loaded: Any) -> Any:
     return loaded
 
 
+def _end_with_the_trainer() -> None:
+    """End this worker when the process that trains is gone, also by kill -9.
+
+    torch's own watchdog looks at the parent, which is the server that forked this worker, and which lives on.
+    """
+    trainer = multiprocessing.parent_process()
+    if trainer is None:
+        return
+
+    def watch() -> None:
+        wait([trainer.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="trainer-watch", daemon=True).start()
+
+
 def _start_worker(number: int) -> None:
     """Hold the native libraries of a worker to one thread, or workers fight each other (torch's own are held)."""
     import cv2
@@ -157,4 +176,5 @@ def _start_worker(number: int) -> None:
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
+    _end_with_the_trainer()
     gc.freeze()  # what is imported is not walked through by every collection, which would also copy its pages

@@ -70,6 +70,11 @@ class ImageReader:
     def _payload(self, shard: int, row: int, data: bytes) -> Payload:
         index = self._corpus.index(shard)
         size = int(index.sizes[row])
+        if len(data) > size:
+            raise DataError(
+                f"{self._corpus.tars[shard].shown}: {len(data)} bytes came where {size} were asked for: its server "
+                "does not answer requests for a range. Give data.cache, which fetches whole shards, or another server."
+            )
         if len(data) != size:
             return Payload(None, Reason.TRUNCATED_CONTAINER, f"{len(data)} of {size} bytes are there")
         if self._verify:

@@ -9,9 +9,9 @@ from typing import Any
 from pipeline.storage import Storage
 from training.engine import checkpoint as checkpoints
 from training.engine.checkpoint import Checkpoint, CheckpointError, Writer
+from training.engine.config import TrainConfig
 from training.engine.parallel import Parallel
 from training.engine.state import RunState
-from training.pretraining.config import PretrainConfig
 from training.watch.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
@@ -21,21 +21,23 @@ class Keeper:
     """Saves and restores a run. Every rank calls every method, in the same order.
 
     Args:
-        corpus: fingerprint of the shards.
+        corpus: fingerprint of the data.
         stopwatch: times what the steps wait for.
 
     Attributes:
         newest: name of the newest checkpoint, on rank 0.
+        passed_over: why newer checkpoints than the one resumed from were left out; "" where none was.
         before_publishing: called on every rank before a checkpoint is published: logs are made safe then.
     """
 
     def __init__(
-        self, config: PretrainConfig, storage: Storage, parallel: Parallel, corpus: str, stopwatch: Stopwatch
+        self, config: TrainConfig, storage: Storage, parallel: Parallel, corpus: str, stopwatch: Stopwatch
     ) -> None:
         self._config, self._storage, self._parallel = config, storage, parallel
         self._corpus, self._stopwatch = corpus, stopwatch
         self._writer = Writer(storage, parallel.rank, parallel.world, config.checkpoint.background)
         self.newest = ""
+        self.passed_over = ""
         self.before_publishing: Callable[[], None] | None = None
 
     def resume(self, state: RunState) -> None:
@@ -59,8 +61,9 @@ class Keeper:
             problems = [item for item in self._parallel.gather_objects(problem) if item is not None]
             if not problems:
                 newer = [what for folder, what in sorted(damaged.items()) if folder > name]
+                self.passed_over = "; ".join(newer)
                 if newer and self._parallel.rank == 0:
-                    log.warning("resumed from %s, because %s", name, "; ".join(newer))
+                    log.warning("resumed from %s, because %s", name, self.passed_over)
                 return
             damaged[name] = problems[0]
         if damaged:
@@ -74,16 +77,16 @@ class Keeper:
         saved = checkpoint.state
         if saved["corpus"] != self._corpus:
             raise CheckpointError(
-                f"{checkpoint.name} was trained on other shards, and places in their order would mean other samples: "
-                "list the same ones in data.corpora, or begin a new run, with model.initial_weights to use its weights"
+                f"{checkpoint.name} was trained on other data, and places in their order would mean other samples: "
+                "give the same, or begin a new run that starts from its weights"
             )
         pieces = self._parallel.pieces()
         checkpoints.check_names(checkpoint, pieces)
         try:
             checkpoints.load_pieces(self._storage, checkpoint, pieces)
             tensors = checkpoints.load_tensors(self._storage, checkpoint)
-            if state.centre is not None:
-                state.centre = tensors["centre"].to(self._parallel.device)
+            for name in state.tensors:
+                state.tensors[name] = tensors[name].to(self._parallel.device)
         except (CheckpointError, OSError, KeyError, ValueError) as error:
             return str(error)
         self._parallel.refresh()
@@ -106,8 +109,7 @@ class Keeper:
                 "identity": self._config.result_hash(),
                 "corpus": self._corpus,
             }
-            small = {} if state.centre is None else {"centre": state.centre}
-            self._writer.begin(state.step, self._parallel.pieces(), saved, small)
+            self._writer.begin(state.step, self._parallel.pieces(), saved, state.tensors)
         if not self._config.checkpoint.background:
             self.finish()
 

@@ -20,13 +20,12 @@ import ray
 
 from pipeline.resources import limit_native_threads
 from pipeline.storage import Storage
-from training.data.corpus import open_corpus
 from training.engine import stop as stops
 from training.engine.checkpoint import complete_checkpoints
-from training.engine.journal import Report
-from training.engine.loop import Outcome, Trainer
+from training.engine.config import TrainConfig
+from training.engine.journal import MESSAGE, Report
+from training.engine.loop import Outcome
 from training.engine.stop import StopSignal
-from training.pretraining.config import PretrainConfig
 from training.watch.guard import GuardStopError
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ class PreemptedError(RuntimeError):
     """A worker was asked to go, and the state is saved: Ray Train starts the workers again."""
 
 
-def train(config: PretrainConfig, storage: Storage, stop: StopSignal, report: Report | None = None) -> Outcome:
+def train(config: TrainConfig, storage: Storage, stop: StopSignal, report: Report | None = None) -> Outcome:
     """Train to the end, or until `stop` asks; resumes from the folder's newest checkpoint.
 
     Args:
@@ -62,19 +61,16 @@ def train(config: PretrainConfig, storage: Storage, stop: StopSignal, report: Re
     return train_on_ray(config, storage, stop, report)
 
 
-def train_here(config: PretrainConfig, storage: Storage, stop: StopSignal, report: Report | None = None) -> Outcome:
+def train_here(config: TrainConfig, storage: Storage, stop: StopSignal, report: Report | None = None) -> Outcome:
     """Train in this process, with plain torch."""
     from training.engine.single import SingleProcess
 
-    corpus = open_corpus(config.data)
-    return Trainer(config, storage, SingleProcess(_to_build(config, storage)), corpus, stop, report).run()
+    return config.make_trainer(storage, SingleProcess(_to_build(config, storage)), stop, report).run()
 
 
-def _to_build(config: PretrainConfig, storage: Storage) -> PretrainConfig:
-    """The configuration to construct the model from: initial weights are read at the beginning only."""
-    if config.model.initial_weights is None or not complete_checkpoints(storage):
-        return config
-    return config.model_copy(update={"model": config.model.model_copy(update={"initial_weights": None})})
+def _to_build(config: TrainConfig, storage: Storage) -> TrainConfig:
+    """The configuration to construct the model from: what it starts from is read at the beginning only."""
+    return config.resumed() if complete_checkpoints(storage) else config
 
 
 # Ray Train ------------------------------------------------------------------------------------------------------------
@@ -85,6 +81,7 @@ class Link:
 
     def __init__(self) -> None:
         self._stop: str | None = None
+        self._starts = 0
         self._news: list[tuple[int, dict[str, Any], bool]] = []
         self._failure: str | None = None
 
@@ -94,10 +91,17 @@ class Link:
 
     def tell(self, step: int, values: dict[str, Any], shown: bool) -> str | None:
         """Rank 0 did a step; the answer is why it should stop."""
-        if not shown and self._news and not self._news[-1][2]:
+        if not shown and self._news and not self._news[-1][1]:
             self._news.pop()  # only the newest of steps without numbers matters
         self._news.append((step, values, shown))
         return self._stop
+
+    def started(self, workers: int) -> None:
+        """Rank 0 begins; again where a worker was lost, or their number changed."""
+        self._starts += 1
+        if self._starts > 1:
+            text = f"workers were lost or changed: {workers} start, the {self._starts}. time"
+            self._news.append((0, {MESSAGE: text}, False))
 
     def guard_stopped(self, message: str) -> None:
         """The guard ended the run: to start workers again would come to the same batch."""
@@ -109,7 +113,7 @@ class Link:
         return news, self._failure
 
 
-def train_on_ray(config: PretrainConfig, storage: Storage, stop: StopSignal, report: Report | None = None) -> Outcome:
+def train_on_ray(config: TrainConfig, storage: Storage, stop: StopSignal, report: Report | None = None) -> Outcome:
     """Train on Ray Train workers with DeepSpeed ZeRO-3."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
@@ -118,7 +122,7 @@ def train_on_ray(config: PretrainConfig, storage: Storage, stop: StopSignal, rep
 
     engine = config.engine
     engine.check_workers(config.batch.size, config.batch.micro)
-    open_corpus(config.data)  # what is wrong with it is said here, and not by every worker
+    config.check()
     link = ray.remote(num_cpus=0)(Link).remote()
     resources: dict[str, float] = {"CPU": engine.cpus_per_worker} | ({"GPU": 1} if engine.use_gpu else {})
     fewest = engine.min_workers or engine.workers
@@ -216,7 +220,7 @@ class _Teller:
 
     def __call__(self, step: int, values: Mapping[str, Any], shown: bool) -> None:
         self._hear()
-        if shown or self._answer is None:
+        if values or self._answer is None:
             self._answer = self._link.tell.remote(step, dict(values), shown)
 
     def _hear(self) -> None:
@@ -240,7 +244,7 @@ def _preempted() -> str | None:
 
 def _work(job: dict[str, Any]) -> dict[str, Any]:
     """What every Ray Train worker runs."""
-    config: PretrainConfig = job["config"]
+    config: TrainConfig = job["config"]
     storage = Storage(job["root"], job["options"])
     limit_native_threads(max(1, int(config.engine.cpus_per_worker)))
     from training.engine.zero import ZeroThree
@@ -249,13 +253,11 @@ def _work(job: dict[str, Any]) -> dict[str, Any]:
     teller = _Teller(job["link"])
     parallel = ZeroThree(_to_build(config, storage))
     if parallel.rank == 0:
+        job["link"].started.remote(parallel.world)
         stop.watch(teller.reason)
     stop.watch(_preempted)
     try:
-        trainer = Trainer(
-            config, storage, parallel, open_corpus(config.data), stop, teller if parallel.rank == 0 else None
-        )
-        outcome = trainer.run()
+        outcome = config.make_trainer(storage, parallel, stop, teller if parallel.rank == 0 else None).run()
     except GuardStopError as error:
         if parallel.rank == 0:
             ray.get(job["link"].guard_stopped.remote(str(error)))

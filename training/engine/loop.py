@@ -1,41 +1,38 @@
-"""The steps of a run, alike for one process and for many.
+"""The steps of a run, alike for every kind of run, for one process and for many.
 
-Everything that a step depends on is in the checkpoint or a function of the step's number: the batch, its views and
-masks, the schedules. So a run that was killed continues with the losses that it would have had; with another number of
-ranks they differ only by the order of sums.
+Everything that a step depends on is in the checkpoint or a function of the step's number: the batch, its augmentations,
+the schedules. So a run that was killed continues with the losses that it would have had; with another number of ranks
+they differ only by the order of sums.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
-import torch
+from torch import Tensor
 
 from pipeline.storage import Storage
-from training.data.batch import Batch
-from training.data.corpus import Corpus
-from training.data.loader import PretrainLoader
 from training.data.sampler import BatchPlan
-from training.engine.journal import Journal, Report
+from training.engine.config import TrainConfig
+from training.engine.journal import MESSAGE, Journal, Report
 from training.engine.keeper import Keeper
 from training.engine.parallel import Parallel, StepResult
 from training.engine.state import RunState
 from training.engine.stop import StopSignal
 from training.engine.totals import StepTotals
-from training.objectives.collapse import CollapseStats
-from training.objectives.distillation import teacher_temperature_at, update_centre
-from training.objectives.ema import momentum_at
-from training.objectives.schedules import warmup_cosine
-from training.pretraining.config import PretrainConfig
+from training.engine.trainable import Output
 from training.watch import names
 from training.watch.guard import Guard, Verdict
 from training.watch.incidents import incident_record, stop_error, write_incident
 from training.watch.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
+Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True)
@@ -55,43 +52,92 @@ class Outcome:
     checkpoint: str
 
 
-class Trainer:
-    """A run on one rank.
+@dataclass(frozen=True)
+class Rates:
+    """What changes from step to step: learning rates (of heads apart), and the teacher's momentum."""
+
+    lr: float
+    head_lr: float
+    momentum: float = 1.0
+
+
+class Loop(ABC, Generic[Batch]):
+    """A run on one rank. Kinds of runs say what a batch is, what is done with it, and what is logged.
 
     Args:
         config: of the run.
         storage: the run's folder, shared by all ranks.
         parallel: the model, and how it is stepped.
-        corpus: what is read.
+        data: fingerprint of what is read.
         stop: asked after every step.
         report: told of every step, on rank 0.
     """
 
     def __init__(
         self,
-        config: PretrainConfig,
+        config: TrainConfig,
         storage: Storage,
         parallel: Parallel,
-        corpus: Corpus,
+        data: str,
         stop: StopSignal,
         report: Report | None = None,
     ) -> None:
-        self.config, self.storage, self.parallel, self.corpus = config, storage, parallel, corpus
-        self.stop, self.report = stop, report
+        self.storage, self.parallel, self.stop, self.report = storage, parallel, stop, report
+        self._config = config
         self.plan = BatchPlan(config.batch.size, config.batch.micro, parallel.world)
-        centre = None
-        if config.trains_distillation:
-            centre = torch.zeros(config.model.prototypes, device=parallel.device)
-        self.state = RunState(Guard(config.watch.guard), centre)
-        self.collapse = CollapseStats(
-            config.model.prototypes if config.trains_distillation else 1,
-            config.model.backbone_config().width,
-            config.koleo.group,
-            parallel.device,
-        )
+        self.state = RunState(Guard(config.watch.guard))
         self.stopwatch = Stopwatch(parallel.device, config.watch.synchronise_timings)
         parallel.model.stopwatch = self.stopwatch
-        self.keeper = Keeper(config, storage, parallel, corpus.fingerprint, self.stopwatch)
+        self.keeper = Keeper(config, storage, parallel, data, self.stopwatch)
+
+    # What kinds of runs say ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def batches(self) -> AbstractContextManager[Iterator[Batch]]:
+        """The micro-batches of this rank, from the first one of step `state.step` on."""
+
+    @abstractmethod
+    def journal(self) -> Journal:
+        """The logs, opened at step `state.step`."""
+
+    @abstractmethod
+    def rates(self, step: int) -> Rates:
+        """Schedules."""
+
+    @abstractmethod
+    def micro_step(self, batch: Batch, last: bool, drawn: bool) -> tuple[Output, int]:
+        """Forward and backward of a micro-batch, and how many of its samples stand in for others that failed.
+
+        Args:
+            last: of the step.
+            drawn: a picture of it is wanted, which `picture` is asked for.
+        """
+
+    @abstractmethod
+    def places(self, batch: Batch) -> list[tuple[int, str]]:
+        """(place in the order, id) of the samples."""
+
+    def begin(self) -> None:
+        """A step begins."""
+
+    def sums(self) -> Sequence[Tensor]:
+        """Vectors of this rank to add up over ranks."""
+        return ()
+
+    def absorb(self, sums: Sequence[Tensor], applied: bool) -> None:
+        """Take the sums of all ranks; `applied`: the step was done, and not skipped."""
+
+    def numbers(self) -> Mapping[str, float]:
+        """More numbers to log."""
+        return {}
+
+    def picture(self, journal: Journal) -> None:
+        """Draw what the last micro-batch gave."""
+
+    def after_saving(self, journal: Journal | None) -> None:
+        """A checkpoint was begun; every rank is here."""
+
+    # The run ----------------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         """Resume from the newest checkpoint, or begin; train to the last step, or until asked to stop.
@@ -103,69 +149,67 @@ class Trainer:
         self.keeper.resume(self.state)
         journal = None
         if self.parallel.rank == 0:
-            journal = Journal(
-                self.config, self.storage, self.state.step, self.parallel.world, self.parallel.device, self.report
-            )
+            self._say_where()
+            journal = self.journal()
             self.keeper.before_publishing = journal.sync
         try:
-            with self._loader() as loader:
-                reason = self._steps(iter(loader), journal)
+            with self.batches() as batches:
+                reason = self._steps(batches, journal)
         finally:
             self.keeper.close()
             if journal is not None:
                 journal.close()
-        finished = self.state.step >= self.config.steps
+        finished = self.state.step >= self._config.steps
         return Outcome(self.state.step, "finished" if finished else "stopped", reason or "", self.keeper.newest)
 
-    def _loader(self) -> PretrainLoader:
-        config = self.config
-        views = config.views
-        if not config.uses_locals:
-            views = views.model_copy(update={"local_count": 0})
-        return PretrainLoader(
-            self.corpus,
-            self.corpus.order(config.seed),
-            data=config.data,
-            views=views,
-            mask=config.mask,
-            grid=config.model.backbone_config().grid_of(*views.global_size),
-            plan=self.plan,
-            rank=self.parallel.rank,
-            start_step=self.state.step,
-            stop_step=config.steps,
-            pin_memory=self.parallel.device.type == "cuda",
-        )
+    def _say_where(self) -> None:
+        """A word of a run that goes on; a later start after a lost worker says it again."""
+        if self.report is None or not (self.state.step or self.keeper.passed_over):
+            return
+        workers = f" with {self.parallel.world} workers" if self.parallel.world > 1 else ""
+        why = f": {self.keeper.passed_over}" if self.keeper.passed_over else ""
+        self.report(self.state.step, {MESSAGE: f"goes on from step {self.state.step:,}{workers}{why}"}, False)
+
+    def _say_replaced(self, step: int, replaced: int) -> None:
+        """A word when pictures could not be read: the first time, and whenever there are twice as many."""
+        before = self.state.images_replaced - replaced
+        if self.report is None or not replaced or self.state.images_replaced < 2 * before:
+            return
+        count = self.state.images_replaced
+        text = f"{count:,} pictures could not be read so far, and others took their places; the log has ids and reasons"
+        self.report(step, {MESSAGE: text}, False)
 
     def _steps(self, batches: Iterator[Batch], journal: Journal | None) -> str | None:
         """Train; returns why it ended early."""
-        reason = None
+        config, reason = self._config, None
         self.stopwatch.lap()
-        while self.state.step < self.config.steps and reason is None:
+        while self.state.step < config.steps and reason is None:
             reason = self._step(batches, journal)
             step = self.state.step
-            if step % self.config.checkpoint.every == 0 or step == self.config.steps or reason is not None:
+            if step % config.checkpoint.every == 0 or step == config.steps or reason is not None:
                 self.keeper.save(self.state)
+                self.after_saving(journal)
         self.keeper.finish()
         return reason
 
     def _step(self, batches: Iterator[Batch], journal: Journal | None) -> str | None:
         """One optimizer step; returns why the run should end now."""
         step, model = self.state.step, self.parallel.model
-        temperature = teacher_temperature_at(self.config.distillation, step)
-        totals = StepTotals(self.parallel, self.collapse)
-        for micro in range(self.plan.accumulation):
+        totals, seen = StepTotals(self.parallel), []
+        drawn = journal is not None and journal.wants_picture(step)
+        self.begin()
+        for micro in range(1, self.plan.accumulation + 1):
             with self.stopwatch.part("data"):
                 batch = next(batches)
-                inputs = model.prepare(batch.to(self.parallel.device))
-            output = self.parallel.micro_step(
-                inputs, temperature, self.state.centre, micro + 1 == self.plan.accumulation
-            )
-            totals.add(batch, output)
-        if journal is not None and journal.wants_picture(step):
+            seen.append(batch)
+            last = micro == self.plan.accumulation
+            output, replaced = self.micro_step(batch, last, drawn and last)
+            totals.add(output.terms, replaced)
+        if drawn and journal is not None:
             with self.stopwatch.part("log"):
-                journal.picture(step, inputs, output)
+                self.picture(journal)
         with self.stopwatch.part("metrics"):
-            reduced = totals.reduce(self.stop.reason, self.keeper.written)
+            reduced = totals.reduce(self.sums(), self.stop.reason, self.keeper.written)
         named = dict(zip((f"loss/{name}" for name in model.terms), reduced.terms, strict=True))
         loss = sum(weight * value for weight, value in zip(model.weights(), reduced.terms, strict=True))
         verdict = Verdict("ok")
@@ -175,16 +219,14 @@ class Trainer:
             verdict = self.state.guard.check(step, loss, norm)
             return verdict.action == "ok"
 
-        rates = self._rates(step)
+        rates = self.rates(step)
         with self.stopwatch.part("optimiser"):
-            result = self.parallel.step(rates[names.LEARNING_RATE], rates["head"], rates[names.MOMENTUM], accept)
-        if result.applied and reduced.centre is not None and self.state.centre is not None:
-            rows = self.config.views.global_count * self.config.batch.size
-            momentum = self.config.distillation.centre_momentum
-            self.state.centre = update_centre(self.state.centre, reduced.centre, rows, momentum)
+            result = self.parallel.step(rates.lr, rates.head_lr, rates.momentum, accept)
+        self.absorb(reduced.sums, result.applied)
         self.state.images_replaced += reduced.replaced
+        self._say_replaced(step, reduced.replaced)
         if verdict.action != "ok":
-            self._incident(step, verdict, totals.batches, {names.LOSS: loss, **named}, result)
+            self._incident(step, verdict, seen, {names.LOSS: loss, **named}, result)
         if reduced.written:
             self.keeper.publish()
         self.state.step += 1
@@ -192,24 +234,14 @@ class Trainer:
             journal.step(step, lambda: self._numbers({names.LOSS: loss, **named}, result, rates))
         return reduced.stop
 
-    def _rates(self, step: int) -> dict[str, float]:
-        optimiser = self.config.optimiser
-        lr = warmup_cosine(
-            step, peak=optimiser.lr, final=optimiser.final_lr, warmup=optimiser.warmup, total=self.config.steps
-        )
-        return {
-            names.LEARNING_RATE: lr,
-            "head": 0.0 if step < optimiser.freeze_last_layer else lr,
-            names.MOMENTUM: momentum_at(self.config.ema, step, self.config.steps),
-        }
-
-    def _numbers(self, losses: dict[str, float], result: StepResult, rates: dict[str, float]) -> dict[str, Any]:
+    def _numbers(self, losses: dict[str, float], result: StepResult, rates: Rates) -> dict[str, Any]:
+        teacher = {names.MOMENTUM: rates.momentum} if self.parallel.model.teacher_pairs() else {}
         return {
             **losses,
             names.GRAD_NORM: result.grad_norm,
-            names.LEARNING_RATE: rates[names.LEARNING_RATE],
-            names.MOMENTUM: rates[names.MOMENTUM],
-            **{f"collapse/{name}": value for name, value in self.collapse.values().items()},
+            names.LEARNING_RATE: rates.lr,
+            **teacher,
+            **self.numbers(),
             "data/replaced": self.state.images_replaced,
             "optimiser/skipped": self.state.guard.skipped,
             **self.stopwatch.lap(),
@@ -219,7 +251,7 @@ class Trainer:
         self, step: int, verdict: Verdict, batches: list[Batch], losses: dict[str, float], result: StepResult
     ) -> None:
         """Put the whole global batch on record; ends the run where the guard says so."""
-        own = [(int(place), id_) for batch in batches for place, id_ in zip(batch.position, batch.ids, strict=True)]
+        own = [place for batch in batches for place in self.places(batch)]
         everyone = sorted(tuple(item) for items in self.parallel.gather_objects(own) for item in items)
         record = incident_record(
             step,

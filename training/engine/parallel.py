@@ -7,7 +7,7 @@ checkpoint of one is read by the other, and by any number of ranks.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from training.engine.shards import Piece
-from training.models.checkpoints import Gather, load_weights
-from training.pretraining.model import Inputs, Output, PretrainModel
+from training.engine.trainable import Trainable
 
 Accept = Callable[[float], bool]
 
@@ -44,19 +43,26 @@ class Parallel(ABC):
         dtype: of the arithmetic.
     """
 
-    model: PretrainModel
+    model: Trainable
     rank: int = 0
     world: int = 1
     device: torch.device
     dtype: torch.dtype
 
     @abstractmethod
-    def micro_step(self, views: Inputs, temperature: float, centre: Tensor | None, last: bool) -> Output:
-        """Forward and backward of a micro-batch; gradients add up until `step`, which follows the `last`."""
+    def micro_step(self, *inputs: Any, last: bool) -> Any:
+        """Forward and backward of a micro-batch; gradients add up until `step`, which follows the `last`.
+
+        Args:
+            inputs: of the model's forward pass.
+
+        Returns:
+            The model's `Output`.
+        """
 
     @abstractmethod
     def step(self, lr: float, head_lr: float, momentum: float, accept: Accept) -> StepResult:
-        """Clip, step AdamW at `lr` (the prototypes at `head_lr`), move the teacher, and forget the gradients.
+        """Clip, step AdamW at `lr` (groups that are a head at `head_lr`), move the teacher, and forget the gradients.
 
         Args:
             momentum: of the teacher.
@@ -100,46 +106,8 @@ class Parallel(ABC):
         return
 
 
-def adam_groups(model: PretrainModel, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups of the student: decayed or not, and the prototypes apart (`"head": True`).
-
-    No decay on norms, biases, tokens and position embeddings (Sapiens2 paper, A.1.1).
-    """
-    from training.models.param_groups import param_groups
-
-    names = {id(parameter): name for name, parameter in model.student.named_parameters()}
-    groups: list[dict[str, Any]] = []
-    for group in param_groups(model.student, lr=0.0, weight_decay=weight_decay, decay_tokens=False):
-        for head in (False, True):
-            chosen = [p for p in group["params"] if names[id(p)].endswith("projection.last_layer.weight") is head]
-            if chosen:
-                groups.append({"params": chosen, "lr": 0.0, "weight_decay": group["weight_decay"], "head": head})
-    return groups
-
-
-def load_initial_weights(model: PretrainModel, path: str | None, gather: Gather | None = None) -> None:
-    """Fill the student's encoder from a file, before the teacher is copied from it; decoder and heads start anew.
-
-    Args:
-        model: of the run.
-        path: `model.initial_weights`: whatever `load_weights` reads; None: nothing is done.
-        gather: of parameters that are partitioned, see `load_weights`; then every rank has to call this.
-
-    Raises:
-        WeightsError: the file is not readable as weights, or of another backbone.
-    """
-    if path is not None:
-        load_weights(model.student.backbone, path, gather=gather)
-
-
 def clip_factor(norm: float, limit: float | None) -> float:
     """What gradients are multiplied by so that their global norm is at most `limit`."""
     if limit is None:
         return 1.0
     return min(1.0, limit / (norm + 1e-6))
-
-
-def set_rates(groups: Sequence[dict[str, Any]], lr: float, head_lr: float) -> None:
-    """Give every parameter group its learning rate of the step."""
-    for group in groups:
-        group["lr"] = head_lr if group.get("head") else lr

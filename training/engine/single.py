@@ -7,23 +7,15 @@ ZeRO-3; in float32 both compute the same up to the order of sums.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from training.engine.parallel import (
-    Accept,
-    Parallel,
-    StepResult,
-    adam_groups,
-    clip_factor,
-    load_initial_weights,
-    set_rates,
-)
+from training.engine.config import TrainConfig
+from training.engine.parallel import Accept, Parallel, StepResult, clip_factor
 from training.engine.shards import Piece, whole_piece
+from training.engine.trainable import set_rates
 from training.objectives.ema import update_ema
-from training.pretraining.config import PretrainConfig
-from training.pretraining.model import Inputs, Output, PretrainModel
 
 
 class SingleProcess(Parallel):
@@ -34,23 +26,23 @@ class SingleProcess(Parallel):
         device: None = the first GPU where engine.use_gpu is set, else the CPU.
     """
 
-    def __init__(self, config: PretrainConfig, device: torch.device | None = None) -> None:
+    def __init__(self, config: TrainConfig, device: torch.device | None = None) -> None:
         self.device = device or torch.device("cuda" if config.engine.use_gpu else "cpu")
         self.dtype = torch.float32
         self._autocast = config.engine.precision == "bfloat16"
         self._clip = config.optimiser.clip_norm
         self._micro_steps = config.batch.size // config.batch.micro
         torch.manual_seed(config.seed)
-        self.model = PretrainModel(config).to(self.device)
-        load_initial_weights(self.model, config.model.initial_weights)
+        self.model = config.build_model().to(self.device)
+        self.model.load_initial_weights()
         self._pairs = self.model.teacher_pairs()
         with torch.no_grad():
             for _, teacher, student in self._pairs:
                 teacher.copy_(student)
         if config.engine.compile:
             self.model.compile_blocks()
-        groups = adam_groups(self.model, config.optimiser.weight_decay)
         optimiser = config.optimiser
+        groups = self.model.parameter_groups(optimiser)
         fused = self.device.type == "cuda"
         self._optimizer = torch.optim.AdamW(
             groups, lr=0.0, betas=optimiser.betas, eps=optimiser.eps, fused=fused or None
@@ -63,12 +55,12 @@ class SingleProcess(Parallel):
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
 
-    def micro_step(self, views: Inputs, temperature: float, centre: Tensor | None, last: bool) -> Output:
+    def micro_step(self, *inputs: Any, last: bool) -> Any:
         context: AbstractContextManager[object] = nullcontext()
         if self._autocast:
             context = torch.autocast(self.device.type, torch.bfloat16)
         with context:
-            output: Output = self.model(views, temperature, centre)
+            output = self.model(*inputs)
         with self.model.part("backward"):
             (output.loss / self._micro_steps).backward()
         return output
@@ -85,7 +77,8 @@ class SingleProcess(Parallel):
         set_rates(self._optimizer.param_groups, lr, head_lr)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        update_ema([t.data for _, t, _ in self._pairs], [s.data for _, _, s in self._pairs], momentum)
+        if self._pairs:
+            update_ema([t.data for _, t, _ in self._pairs], [s.data for _, _, s in self._pairs], momentum)
         return StepResult(norm, True)
 
     def pieces(self) -> list[Piece]:

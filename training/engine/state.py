@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -15,12 +15,12 @@ class RunState:
 
     Attributes:
         guard: with the losses that it compares with.
-        centre: float32 [prototypes], of the teacher's logits; None without distillation.
+        tensors: small ones that are alike on every rank, such as the centre of self-distillation.
         step: steps that are done; also the place in the data, since a step's batch follows from its number.
         images_replaced: samples that could not be read, since the beginning.
     """
 
     guard: Guard
-    centre: Tensor | None
+    tensors: dict[str, Tensor] = field(default_factory=dict)
     step: int = 0
     images_replaced: int = 0

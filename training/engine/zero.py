@@ -22,16 +22,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from training.engine.parallel import Accept, Parallel, StepResult, adam_groups, load_initial_weights, set_rates
+from training.engine.config import TrainConfig
+from training.engine.parallel import Accept, Parallel, StepResult
 from training.engine.shards import Piece, own_part
+from training.engine.trainable import set_rates
 from training.objectives.ema import update_ema
-from training.pretraining.config import PretrainConfig
-from training.pretraining.model import Inputs, Output, PretrainModel
 
 _HOOK = "_overflow_check_and_loss_scale_update"
 
 
-def deepspeed_config(config: PretrainConfig, world: int) -> dict[str, Any]:
+def deepspeed_config(config: TrainConfig, world: int) -> dict[str, Any]:
     """DeepSpeed's settings for a run on `world` ranks."""
     engine = config.engine
     zero: dict[str, Any] = {"stage": 3, "stage3_param_persistence_threshold": 0}
@@ -59,7 +59,7 @@ def deepspeed_config(config: PretrainConfig, world: int) -> dict[str, Any]:
 class ZeroThree(Parallel):
     """DeepSpeed ZeRO-3 over the ranks of the default process group, which has to be initialised (gloo or nccl)."""
 
-    def __init__(self, config: PretrainConfig, device: torch.device | None = None) -> None:
+    def __init__(self, config: TrainConfig, device: torch.device | None = None) -> None:
         if not config.engine.use_gpu:
             os.environ["DS_ACCELERATOR"] = "cpu"
         import deepspeed
@@ -77,14 +77,13 @@ class ZeroThree(Parallel):
         deepspeed.init_distributed(dist_backend=dist.get_backend())
         torch.manual_seed(config.seed)
         with deepspeed.zero.Init(config_dict_or_path=settings):
-            self.model = PretrainModel(config)
+            self.model = config.build_model()
         self.model.dtype = self.dtype
-        load_initial_weights(
-            self.model, config.model.initial_weights, partial(deepspeed.zero.GatheredParameters, modifier_rank=0)
-        )
+        self.model.all_reduce, self.model.gather_rows = self.all_reduce, self.gather_rows
+        self.model.load_initial_weights(partial(deepspeed.zero.GatheredParameters, modifier_rank=0))
         # DeepSpeed adds attributes to parameters, of which their type knows nothing.
         self._pairs: list[tuple[str, Any, Any]] = list(self.model.teacher_pairs())
-        optimizer = _adamw(config, adam_groups(self.model, config.optimiser.weight_decay))
+        optimizer = _adamw(config, self.model.parameter_groups(config.optimiser))
         self._engine, self._zero, *_ = deepspeed.initialize(model=self.model, optimizer=optimizer, config=settings)
         if not hasattr(self._zero, _HOOK) or not hasattr(self._zero, "fp32_partitioned_groups_flat"):
             raise RuntimeError(
@@ -101,13 +100,14 @@ class ZeroThree(Parallel):
             self.model.compile_blocks()
         # The teacher's own masters; in float32 they are what its forward pass gathers.
         self._masters = [teacher.ds_tensor.data.float() for _, teacher, _ in self._pairs]
-        update_ema(self._masters, self._student_masters(), 0.0)
+        if self._pairs:
+            update_ema(self._masters, self._student_masters(), 0.0)
         self.refresh()
 
     # Training ---------------------------------------------------------------------------------------------------------
 
-    def micro_step(self, views: Inputs, temperature: float, centre: Tensor | None, last: bool) -> Output:
-        output: Output = self._engine(views, temperature, centre, self.all_reduce, self.gather_rows)
+    def micro_step(self, *inputs: Any, last: bool) -> Any:
+        output = self._engine(*inputs)
         with self.model.part("backward"):
             self._engine.backward(output.loss)
             if not last:
@@ -120,8 +120,9 @@ class ZeroThree(Parallel):
         self._engine.step()
         if self._refused:
             return StepResult(self._norm, False)
-        update_ema(self._masters, self._student_masters(), momentum)
-        self._copy_teacher()
+        if self._pairs:
+            update_ema(self._masters, self._student_masters(), momentum)
+            self._copy_teacher()
         return StepResult(self._norm, True)
 
     def _check_gradient(self, update_scale: bool = True) -> bool:
@@ -230,7 +231,7 @@ def _itself(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _adamw(config: PretrainConfig, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+def _adamw(config: TrainConfig, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     optimiser = config.optimiser
     if config.engine.offload == "none":
         return torch.optim.AdamW(

@@ -6,14 +6,14 @@ a part needs is in that part's own class, beside its code.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, model_validator
 
-from curation.config import Config, fingerprint
+from curation.config import Config
 from training.data.config import DataConfig
 from training.data.views import ViewsConfig
-from training.engine.config import CheckpointConfig, EngineConfig
+from training.engine.config import BatchConfig, CheckpointConfig, EngineConfig, OptimiserConfig, TrainConfig
 from training.models.config import BackboneConfig
 from training.models.decoder import DecoderConfig
 from training.models.projection import ProjectionConfig
@@ -24,6 +24,14 @@ from training.objectives.koleo import KoleoConfig
 from training.objectives.masks import MaskConfig, visible_count
 from training.objectives.reconstruction import ReconstructionConfig
 from training.watch.config import WatchConfig
+
+if TYPE_CHECKING:
+    from pipeline.storage import Storage
+    from training.engine.journal import Report
+    from training.engine.parallel import Parallel
+    from training.engine.stop import StopSignal
+    from training.pretraining.model import PretrainModel
+    from training.pretraining.trainer import Trainer
 
 
 class ModelConfig(Config):
@@ -94,37 +102,15 @@ class ModelConfig(Config):
         )
 
 
-class OptimiserConfig(Config):
-    """AdamW and its schedule; defaults are the paper's (A.1.1)."""
+class PretrainOptimiserConfig(OptimiserConfig):
+    """AdamW with the paper's numbers (A.1.1)."""
 
-    lr: float = Field(1e-4, gt=0, description="peak learning rate (absolute, not per sample); 1e-4: the paper")
-    final_lr: float = Field(1e-7, ge=0, description="learning rate at the end of the cosine; 1e-7: the paper")
-    warmup: int = Field(1000, ge=0, description="steps of linear warm-up from 0; 1000: the paper")
-    betas: tuple[float, float] = Field((0.9, 0.95), description="the paper's, and MAE's")
-    eps: float = Field(1e-8, gt=0, description="AdamW's epsilon; torch's default")
-    weight_decay: float = Field(
-        0.05, ge=0, description="of matrices only: none on norms, biases, tokens, position embeddings; 0.05: the paper"
-    )
-    clip_norm: float | None = Field(5.0, gt=0, description="global gradient norm; 5: the paper; null: no clipping")
     freeze_last_layer: int = Field(
         0, ge=0, description="steps for which the prototypes stay as they start; DINOv3: 1 epoch of 1,250; paper silent"
     )
 
-    @model_validator(mode="after")
-    def _betas(self) -> OptimiserConfig:
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas are {list(self.betas)}; both must be at least 0 and below 1")
-        return self
 
-
-class BatchConfig(Config):
-    """How many pictures make a step. Only `size` changes what is learnt."""
-
-    size: int = Field(2048, ge=1, description="pictures of a step, over all workers; the paper is silent (our reading)")
-    micro: int = Field(8, ge=1, description="pictures at a time on one worker; what its memory holds")
-
-
-class PretrainConfig(Config):
+class PretrainConfig(TrainConfig):
     """A pretraining run."""
 
     seed: int = Field(0, ge=0, le=2**31 - 1, description="of weights, order, views and masks")
@@ -137,7 +123,7 @@ class PretrainConfig(Config):
     distillation: DistillationConfig = DistillationConfig()
     koleo: KoleoConfig = KoleoConfig()
     ema: EmaConfig = EmaConfig()
-    optimiser: OptimiserConfig = OptimiserConfig()
+    optimiser: PretrainOptimiserConfig = PretrainOptimiserConfig()
     batch: BatchConfig = BatchConfig()
     engine: EngineConfig = EngineConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -227,9 +213,25 @@ class PretrainConfig(Config):
         dumped["data"] = self.data.identity()
         dumped["precision"] = self.engine.precision
         dumped["rows_at_a_time"] = self.rows_at_a_time
-        dumped["guard"] = self.watch.guard.model_dump(mode="json")
         return dumped
 
-    def result_hash(self) -> str:
-        """Fingerprint of `identity()`."""
-        return fingerprint(self.identity())
+    def build_model(self) -> PretrainModel:
+        from training.pretraining.model import PretrainModel
+
+        return PretrainModel(self)
+
+    def make_trainer(
+        self, storage: Storage, parallel: Parallel, stop: StopSignal, report: Report | None = None
+    ) -> Trainer:
+        from training.data.corpus import open_corpus
+        from training.pretraining.trainer import Trainer
+
+        return Trainer(self, storage, parallel, open_corpus(self.data), stop, report)
+
+    def check(self) -> None:
+        from training.data.corpus import open_corpus
+
+        open_corpus(self.data)
+
+    def resumed(self) -> PretrainConfig:
+        return self.model_copy(update={"model": self.model.model_copy(update={"initial_weights": None})})

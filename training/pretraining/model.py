@@ -10,9 +10,7 @@ Student and teacher are one module, so that DeepSpeed partitions both alike; the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +18,12 @@ from torch import Tensor, nn
 from training.data.batch import Batch
 from training.data.colour import normalise
 from training.data.views import finish_on_device
+from training.engine.trainable import Trainable
 from training.models.backbone import Backbone
+from training.models.checkpoints import Gather, load_weights
 from training.models.decoder import PretrainDecoder, masked_positions
 from training.models.layers import Device
+from training.models.param_groups import param_groups
 from training.models.projection import ProjectionHead
 from training.objectives.distillation import (
     centred_softmax,
@@ -32,13 +33,10 @@ from training.objectives.distillation import (
 )
 from training.objectives.koleo import koleo_loss
 from training.objectives.reconstruction import reconstruction_loss, target_patches
-from training.watch.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
+    from training.engine.config import OptimiserConfig
     from training.pretraining.config import PretrainConfig
-
-AllReduce = Callable[[Tensor], Tensor]
-GatherRows = Callable[[Tensor], Tensor]
 
 
 class Inputs(NamedTuple):
@@ -100,7 +98,7 @@ class Teacher(nn.Module):
         self.patch_projection = ProjectionHead(head(), device=device) if config.trains_patches else None
 
 
-class PretrainModel(nn.Module):
+class PretrainModel(Trainable):
     """Student, teacher, and the losses that tie them.
 
     The teacher starts with random weights of its own: whoever constructs the model copies the student's into it
@@ -108,15 +106,13 @@ class PretrainModel(nn.Module):
 
     Attributes:
         terms: names of the loss terms that are trained.
-        stopwatch: times the parts of the forward pass, where there is one.
-        dtype: what pictures are cast to for the encoders; targets of reconstruction stay float32.
     """
+
+    student: Student
 
     def __init__(self, config: PretrainConfig, device: Device = None) -> None:
         super().__init__()
         self.config = config
-        self.stopwatch: Stopwatch | None = None
-        self.dtype = torch.float32
         self.student = Student(config, device)
         self.teacher = Teacher(config, device)
         self.teacher.requires_grad_(False)
@@ -168,23 +164,37 @@ class PretrainModel(nn.Module):
             locals_ = normalise(batch.local_views.transpose(0, 1)) if self.config.uses_locals else None
             return Inputs(globals_, locals_, batch.keep.transpose(0, 1).contiguous())
 
-    def forward(
-        self,
-        views: Inputs,
-        teacher_temperature: float,
-        centre: Tensor | None,
-        all_reduce: AllReduce | None = None,
-        gather_rows: GatherRows | None = None,
-    ) -> Output:
+    def parameter_groups(self, optimiser: OptimiserConfig) -> list[dict[str, Any]]:
+        """Decayed or not, and the prototypes apart (`"head": True`).
+
+        No decay on norms, biases, tokens and position embeddings (Sapiens2 paper, A.1.1).
+        """
+        names = {id(parameter): name for name, parameter in self.student.named_parameters()}
+        groups: list[dict[str, Any]] = []
+        for group in param_groups(self.student, lr=0.0, weight_decay=optimiser.weight_decay, decay_tokens=False):
+            for head in (False, True):
+                chosen = [p for p in group["params"] if names[id(p)].endswith("projection.last_layer.weight") is head]
+                if chosen:
+                    groups.append({"params": chosen, "lr": 0.0, "weight_decay": group["weight_decay"], "head": head})
+        return groups
+
+    def load_initial_weights(self, gather: Gather | None = None) -> None:
+        """Fill the student's encoder from `model.initial_weights`; decoder and heads start anew.
+
+        Raises:
+            WeightsError: the file is not readable as weights, or of another backbone.
+        """
+        path = self.config.model.initial_weights
+        if path is not None:
+            load_weights(self.student.backbone, path, gather=gather)
+
+    def forward(self, views: Inputs, teacher_temperature: float, centre: Tensor | None) -> Output:
         """The loss of a micro-batch.
 
         Args:
             views: see `prepare`.
             teacher_temperature: of this step.
             centre: float32 [prototypes], what the teacher's logits are centred by; used with `moving_average`.
-            all_reduce: sums a tensor over ranks, in place, and returns it; for Sinkhorn-Knopp.
-            gather_rows: [m, D] of this rank -> [R * m, D] of all, with gradient to this rank's rows; for KoLeo groups
-                that are larger than a micro-batch.
         """
         config = self.config
         count, samples = views.globals_.shape[:2]
@@ -204,20 +214,20 @@ class PretrainModel(nn.Module):
             with self.part("teacher"), torch.no_grad():
                 logits, patch_logits = self._teach(images, keep)
                 centre_sum = logits.flatten(0, 1).float().sum(0)
-                probabilities = self._targets(logits, teacher_temperature, centre, all_reduce)
+                probabilities = self._targets(logits, teacher_temperature, centre)
             with self.part("student"):
                 values["distillation"] = self._distil(cls, views, probabilities)
             if self.student.patch_projection is not None and patch_logits is not None:
                 seen = encoded[:, self.student.backbone.config.front_tokens :]
                 with torch.no_grad():
                     # Always by Sinkhorn-Knopp, as DINOv3 does for its patches: the centre is that of [CLS] logits.
-                    targets = self._balanced(patch_logits, teacher_temperature, all_reduce)
+                    targets = self._balanced(patch_logits, teacher_temperature)
                 patches = self.student.patch_projection(seen.flatten(0, 1)).unflatten(0, seen.shape[:2])
                 values["patch_distillation"] = patch_distillation_loss(
                     patches, targets, config.distillation.student_temperature
                 )
         if config.koleo.weight > 0:
-            values["koleo"] = self._spread(cls, gather_rows)
+            values["koleo"] = self._spread(cls)
         terms = torch.stack([values[name].float() for name in self.terms])
         loss = (terms * terms.new_tensor(self.weights())).sum()
         return Output(
@@ -228,10 +238,6 @@ class PretrainModel(nn.Module):
             probabilities,
             None if predicted is None else predicted.detach(),
         )
-
-    def part(self, name: str) -> AbstractContextManager[None]:
-        """Times a block, where there is a stopwatch."""
-        return nullcontext() if self.stopwatch is None else self.stopwatch.part(name)
 
     def _reconstruct(self, pixels: Tensor, encoded: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
         decoder = self.student.decoder
@@ -257,19 +263,17 @@ class PretrainModel(nn.Module):
             patch_logits = self.teacher.patch_projection(rows.flatten(0, 1)).unflatten(0, rows.shape[:2])
         return logits.unflatten(0, (self.config.views.global_count, -1)), patch_logits
 
-    def _targets(
-        self, logits: Tensor, temperature: float, centre: Tensor | None, all_reduce: AllReduce | None
-    ) -> Tensor:
+    def _targets(self, logits: Tensor, temperature: float, centre: Tensor | None) -> Tensor:
         if self.config.distillation.centring == "sinkhorn_knopp":
-            return self._balanced(logits, temperature, all_reduce)
+            return self._balanced(logits, temperature)
         if centre is None:
             raise ValueError("distillation.centring moving_average needs the centre of the step")
         return centred_softmax(logits, temperature, centre)
 
-    def _balanced(self, logits: Tensor, temperature: float, all_reduce: AllReduce | None) -> Tensor:
+    def _balanced(self, logits: Tensor, temperature: float) -> Tensor:
         """[a, b, P] -> probabilities over P by Sinkhorn-Knopp, over all a * b rows of all ranks."""
         rows = logits.flatten(0, 1).float()
-        balanced = sinkhorn_knopp(rows, temperature, self.config.distillation.sinkhorn_iterations, all_reduce)
+        balanced = sinkhorn_knopp(rows, temperature, self.config.distillation.sinkhorn_iterations, self.all_reduce)
         return balanced.unflatten(0, logits.shape[:2])
 
     def _distil(self, cls: Tensor, views: Inputs, probabilities: Tensor) -> Tensor:
@@ -281,10 +285,10 @@ class PretrainModel(nn.Module):
         logits = self.student.projection(rows).unflatten(0, (-1, samples))
         return distillation_loss(logits, probabilities, self.config.distillation.student_temperature)
 
-    def _spread(self, cls: Tensor, gather_rows: GatherRows | None) -> Tensor:
+    def _spread(self, cls: Tensor) -> Tensor:
         """KoLeo of every global view apart, summed as DINOv3 does."""
         group, eps = self.config.koleo.group, self.config.koleo.eps
         # Groups inside of a micro-batch need nobody else.
-        inside = gather_rows is None or cls.shape[1] % group == 0
-        views = [view if inside or gather_rows is None else gather_rows(view) for view in cls]
+        inside = self.gather_rows is None or cls.shape[1] % group == 0
+        views = [view if inside or self.gather_rows is None else self.gather_rows(view) for view in cls]
         return torch.stack([koleo_loss(view, group, eps) for view in views]).sum()

@@ -83,7 +83,8 @@ def stop_error(verdict: Verdict, path: str) -> GuardStopError:
     policy = "on_nonfinite" if verdict.kind == "nonfinite" else "on_spike"
     return GuardStopError(
         f"training stopped: {verdict.reason}. The ids of the batch are in {path}; no weights were updated with it, and "
-        "the last checkpoint is sound. Resuming is exact, so the run as it is comes to the same batch again. To go on: "
-        f"leave such steps out with watch.guard.{policy}: skip (and a higher max_consecutive_skips there if it stopped "
-        "over that), lower the peak learning rate, or look at the images and take bad ones out of the corpus"
+        "checkpoints that were saved are sound. Resuming is exact, so the run as it is comes to the same batch again. "
+        f"To go on from there, leave such steps out: watch.guard.{policy}: skip (and a higher max_consecutive_skips "
+        "there if it stopped over that). A lower learning rate, or a corpus without the bad images, make another run: "
+        "--new, with model.initial_weights from `populace export-weights` if the weights so far are worth it"
     )

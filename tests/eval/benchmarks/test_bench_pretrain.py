@@ -11,7 +11,7 @@ import torch
 
 from eval.benchmarks import bench_pretrain
 from eval.benchmarks.pretrain_ranks import measure, random_inputs, small_config
-from training.engine.journal import run_step_cost
+from training.pretraining.trainer import run_step_cost
 
 
 def test_sizes_grow_as_they_say() -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import subprocess
+import sys
 from collections import Counter
 from itertools import islice
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
+from tests.conftest import ROOT
 from tests.fixtures.exports import export, merge, picture
 from training.data.batch import Batch
 from training.data.config import CorpusConfig, DataConfig
@@ -168,3 +173,41 @@ def test_ranks_and_steps_that_do_not_exist(corpus: Path) -> None:
         loader(config(corpus), 4, world=2, rank=2)
     with pytest.raises(ValueError, match="steps from 0"):
         loader(config(corpus), start=-1)
+
+
+def test_workers_end_with_a_trainer_that_is_killed(tmp_path: Path) -> None:
+    """kill -9 leaves no time to end them; the server that forked them stays alive for a while."""
+    export(tmp_path / "shards", [8])
+    program = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from training.data.config import CorpusConfig, DataConfig\n"
+        "from training.data.corpus import open_corpus\n"
+        "from training.data.loader import PretrainLoader\n"
+        "from training.data.sampler import BatchPlan\n"
+        "from training.data.views import ViewsConfig\n"
+        "from training.objectives.masks import MaskConfig\n"
+        "if __name__ == '__main__':\n"
+        "    data = DataConfig(corpora=[CorpusConfig(path=sys.argv[1])], workers=1)\n"
+        "    views = ViewsConfig(global_size=(32, 32), local_size=(16, 16), colour={'blur_kernel': 3})\n"
+        "    corpus = open_corpus(data)\n"
+        "    loader = PretrainLoader(corpus, corpus.order(5), data=data, views=views, mask=MaskConfig(),\n"
+        "                            grid=(4, 4), plan=BatchPlan(8, 4, 1))\n"
+        "    next(iter(loader))\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(120)\n"
+    )
+    file = tmp_path / "trainer.py"
+    file.write_text(program)
+    trainer = subprocess.Popen(
+        [sys.executable, str(file), str(tmp_path / "shards")],
+        stdout=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert trainer.stdout is not None
+    assert trainer.stdout.readline() == "ready\n"
+    helpers = psutil.Process(trainer.pid).children(recursive=True)
+    assert len(helpers) >= 2  # the server, and the worker
+    trainer.kill()
+    trainer.wait()
+    _, alive = psutil.wait_procs(helpers, timeout=20)
+    assert alive == []

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -113,3 +116,16 @@ def test_shards_are_fetched_ahead_in_order_and_no_more_than_asked(tmp_path: Path
     ahead.want([4, 2, 0, 1])
     wait_for([0, 1, 2, 4])
     ahead.close()
+
+
+def test_a_server_without_ranges_is_named(tmp_path: Path) -> None:
+    """It answers with the whole tar, which is no fault of the image."""
+    export(tmp_path / "shards", [3])
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/shards"
+        reader = ImageReader(open_corpus(DataConfig(corpora=[CorpusConfig(path=url)])))
+        with pytest.raises(DataError, match=r"does not answer requests for a range.*data\.cache"):
+            reader.read(0)
+        server.shutdown()

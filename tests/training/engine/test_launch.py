@@ -19,6 +19,7 @@ from pipeline.storage import Storage
 from tests.conftest import ROOT, free_port
 from tests.fixtures.pretraining import make_corpus, pretrain_config
 from training.engine.checkpoint import complete_checkpoints
+from training.engine.journal import MESSAGE
 from training.engine.launch import cause_of, train
 from training.engine.stop import StopSignal
 from training.watch.events import read_metrics
@@ -47,11 +48,15 @@ def _config(corpus: Path, workers: int, kind: str = "zero3") -> Any:
     )
 
 
-def _disturb(marks: dict[int, int], stop: StopSignal, stop_at: int) -> Callable[[int, Mapping[str, Any], bool], None]:
+def _disturb(
+    marks: dict[int, int], stop: StopSignal, stop_at: int, told: list[str]
+) -> Callable[[int, Mapping[str, Any], bool], None]:
     """A report that sends a signal to a worker at some steps, each once, and wants to stop at another."""
     sent: set[int] = set()
 
     def report(step: int, values: Mapping[str, Any], shown: bool) -> None:
+        if MESSAGE in values:
+            told.append(values[MESSAGE])
         for mark, number in marks.items():
             if step >= mark and mark not in sent:
                 sent.add(mark)
@@ -76,11 +81,15 @@ def test_a_run_survives_what_happens_to_its_workers(ray_cluster: str, tmp_path: 
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     folder, stop = tmp_path / "run", StopSignal()
-    marks = {4: signal.SIGKILL, 6: signal.SIGTERM}
-    outcome = train(_config(corpus, 2), Storage(folder), stop, _disturb(marks, stop, 8))
+    marks, told = {4: signal.SIGKILL, 6: signal.SIGTERM}, list[str]()
+    outcome = train(_config(corpus, 2), Storage(folder), stop, _disturb(marks, stop, 8, told))
     assert outcome.ended == "stopped"
     assert "the test" in outcome.reason
     assert 8 < outcome.steps < STEPS
+    assert [text for text in told if "workers were lost" in text] == [
+        f"workers were lost or changed: 2 start, the {count}. time" for count in (2, 3)
+    ]
+    assert "goes on from step 3 with 2 workers" in told
     assert complete_checkpoints(Storage(folder))[-1].step == outcome.steps
 
     finished = train(_config(corpus, 1, "single"), Storage(folder), StopSignal())

@@ -29,7 +29,7 @@ def backward(single: SingleProcess, step: int) -> list[Tensor]:
     for micro in range(count):
         batch = random_batch(single.model.config, single.model.config.batch.micro, seed=100 * step + micro)
         views = single.model.prepare(batch)
-        terms.append(single.micro_step(views, 0.07, torch.zeros(64), micro == count - 1).terms)
+        terms.append(single.micro_step(views, 0.07, torch.zeros(64), last=micro == count - 1).terms)
     return terms
 
 

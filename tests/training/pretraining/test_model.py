@@ -14,6 +14,7 @@ from torch import Tensor
 from tests.fixtures.pretraining import pretrain_config, random_batch
 from training.data.colour import IMAGENET_MEAN, IMAGENET_STD
 from training.data.views import make_views
+from training.engine.config import OptimiserConfig
 from training.pretraining.config import PretrainConfig
 from training.pretraining.model import Inputs, Output, PretrainModel
 
@@ -216,7 +217,8 @@ def test_koleo_seeks_among_gathered_rows_where_a_group_is_larger_than_a_micro_ba
     rows = [model.student.backbone(half.globals_.flatten(0, 1), keep=half.keep.flatten(0, 1))[0] for half in halves]
     other = rows[1][:, 0].detach().unflatten(0, (2, 2))
     calls = iter(other)
-    output = model(halves[0], 0.07, torch.zeros(64), gather_rows=lambda own: torch.cat([own, next(calls)]))
+    model.gather_rows = lambda own: torch.cat([own, next(calls)])
+    output = model(halves[0], 0.07, torch.zeros(64))
     assert named(model, output)["koleo"] == pytest.approx(whole.koleo(4), rel=2e-4)
 
 
@@ -324,3 +326,35 @@ def test_activation_checkpointing_gives_the_same_gradients() -> None:
         found.append({name: parameter.grad for name, parameter in model.student.named_parameters()})
     for name, gradient in found[0].items():
         torch.testing.assert_close(found[1][name], gradient, msg=name)
+
+
+def test_groups_hold_every_parameter_of_the_student_once() -> None:
+    model = PretrainModel(pretrain_config(distillation={"patch_weight": 1.0}))
+    groups = model.parameter_groups(OptimiserConfig(weight_decay=0.05))
+    held = [id(parameter) for group in groups for parameter in group["params"]]
+    assert len(held) == len(set(held))
+    assert set(held) == {id(parameter) for parameter in model.student.parameters()}
+
+
+def test_norms_biases_and_tokens_are_not_decayed_and_prototypes_are_apart() -> None:
+    model = PretrainModel(pretrain_config(distillation={"patch_weight": 1.0}))
+    names = {id(parameter): name for name, parameter in model.student.named_parameters()}
+    groups = [
+        (g["weight_decay"], g["head"], {names[id(p)] for p in g["params"]})
+        for g in model.parameter_groups(OptimiserConfig(weight_decay=0.05))
+    ]
+    decay = {name: value for value, _, members in groups for name in members}
+    heads = {name for _, head, members in groups for name in members if head}
+    assert heads == {"projection.last_layer.weight", "patch_projection.last_layer.weight"}
+    for name, parameter in model.student.named_parameters():
+        token = name.endswith(("cls_token", "storage_tokens", "mask_token"))
+        assert decay[name] == (0.05 if parameter.ndim > 1 and not token else 0.0), name
+    assert {decay["backbone.cls_token"], decay["decoder.mask_token"]} == {0.0}
+    assert {decay[name] for name in decay if name.endswith("qkv.weight")} == {0.05}
+
+
+def test_no_initial_weights_change_nothing() -> None:
+    model = PretrainModel(pretrain_config())
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    model.load_initial_weights()
+    assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())

@@ -101,7 +101,7 @@ class PretrainLoader:
             collate_fn=_as_it_is,
             prefetch_factor=data.prefetch if workers else None,
             multiprocessing_context="forkserver" if workers else None,
-            worker_init_fn=_start_worker if workers else None,
+            worker_init_fn=start_worker if workers else None,
             pin_memory=pin_memory,
             # Its own generator: making an iterator draws a number, which would shift the ones of the training process.
             generator=torch.Generator(),
@@ -166,7 +166,7 @@ def _end_with_the_trainer() -> None:
     threading.Thread(target=watch, name="trainer-watch", daemon=True).start()
 
 
-def _start_worker(number: int) -> None:
+def start_worker(number: int) -> None:
     """Hold the native libraries of a worker to one thread, or workers fight each other (torch's own are held)."""
     import cv2
     import pyarrow as pa

@@ -90,6 +90,9 @@ class Loop(ABC, Generic[Batch]):
         parallel.model.stopwatch = self.stopwatch
         self.keeper = Keeper(config, storage, parallel, data, self.stopwatch)
 
+    replaced_means = "could not be read"
+    """Why others take the places of pictures."""
+
     # What kinds of runs say ------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -176,7 +179,7 @@ class Loop(ABC, Generic[Batch]):
         if self.report is None or not replaced or self.state.images_replaced < 2 * before:
             return
         count = self.state.images_replaced
-        text = f"{count:,} pictures could not be read so far, and others took their places; the log has ids and reasons"
+        text = f"{count:,} pictures {self.replaced_means} so far, and others took their places"
         self.report(step, {MESSAGE: text}, False)
 
     def _steps(self, batches: Iterator[Batch], journal: Journal | None) -> str | None:

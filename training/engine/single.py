@@ -86,6 +86,8 @@ class SingleProcess(Parallel):
         for name, parameter in self.model.student.named_parameters():
             found.append(whole_piece(f"student/{name}", parameter))
             state = self._optimizer.state[parameter]
+            if not state:
+                continue  # frozen
             found += [whole_piece(f"{moment}/{name}", state[moment]) for moment in ("exp_avg", "exp_avg_sq")]
         found += [whole_piece(f"teacher/{name}", teacher) for name, teacher, _ in self._pairs]
         return found

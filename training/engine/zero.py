@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -151,7 +151,8 @@ class ZeroThree(Parallel):
     def pieces(self) -> list[Piece]:
         found = []
         for name, parameter in self.model.student.named_parameters():
-            found += [self._piece(f"{kind}/{name}", parameter, kind) for kind in ("student", "exp_avg", "exp_avg_sq")]
+            kinds = ("student", "exp_avg", "exp_avg_sq") if parameter.requires_grad else ("student",)
+            found += [self._piece(f"{kind}/{name}", parameter, kind) for kind in kinds]
         for (name, teacher, _), master in zip(self._pairs, self._masters, strict=True):
             start, stop = own_part(teacher.ds_numel, teacher.ds_tensor.numel(), self.rank)
             own = master[: stop - start]
@@ -165,6 +166,8 @@ class ZeroThree(Parallel):
         start, stop = own_part(parameter.ds_numel, parameter.ds_tensor.numel(), self.rank)
 
         def whole() -> Tensor:
+            if not parameter.requires_grad:
+                return cast("Tensor", parameter.ds_tensor.data.float())
             if kind == "student":
                 values: Tensor = utils.safe_get_local_fp32_param(parameter)
             else:
@@ -174,7 +177,9 @@ class ZeroThree(Parallel):
         def write(values: Tensor) -> None:
             padded = whole().clone()
             padded[: stop - start] = values
-            if kind == "student":
+            if not parameter.requires_grad:
+                parameter.ds_tensor.data.copy_(padded)
+            elif kind == "student":
                 utils.safe_set_local_fp32_param(parameter, padded)
                 parameter.ds_tensor.data.copy_(padded)
             else:

@@ -1,0 +1,192 @@
+"""The `finetune` section of a configuration.
+
+Defaults are the released recipes' where they are alike for all tasks (facts: AdamW 5e-4, betas 0.9 and 0.999, weight
+decay 0.1, 500 steps of warm-up from a thousandth, linear to 0, gradient norm 2); sizes differ in layer decay and steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from curation.config import Config
+from training.engine.config import OptimiserConfig, TrainConfig
+from training.finetuning.pictures import SyntheticConfig
+from training.models.config import BackboneConfig
+from training.models.zoo import model_spec
+from training.tasks.albedo import AlbedoConfig
+from training.tasks.augment import AugmentConfig
+from training.tasks.normal import NormalConfig
+from training.tasks.pointmap import PointmapConfig
+from training.tasks.pose import PoseConfig
+from training.tasks.random_frames import DenseFrameConfig
+from training.tasks.segmentation import SegmentationConfig
+
+if TYPE_CHECKING:
+    from pipeline.storage import Storage
+    from training.engine.journal import Report
+    from training.engine.parallel import Parallel
+    from training.engine.stop import StopSignal
+    from training.finetuning.model import FinetuneModel
+    from training.finetuning.tasks import TaskSetup
+    from training.finetuning.trainer import FinetuneTrainer
+
+
+class _TaskSection(Config):
+    augmentation: AugmentConfig | None = Field(None, description="null: the released recipe of the task")
+
+
+class PoseSection(_TaskSection):
+    """Keypoints of people in their boxes."""
+
+    kind: Literal["pose"]
+    pose: PoseConfig = Field(default_factory=PoseConfig)
+
+
+class SegSection(_TaskSection):
+    """Body parts."""
+
+    kind: Literal["seg"]
+    frames: DenseFrameConfig | None = Field(None, description="null: the released recipe of body parts")
+    seg: SegmentationConfig = Field(default_factory=SegmentationConfig)
+
+
+class NormalSection(_TaskSection):
+    """Surface normals."""
+
+    kind: Literal["normal"]
+    frames: DenseFrameConfig = DenseFrameConfig()
+    normal: NormalConfig = Field(default_factory=NormalConfig)
+
+
+class PointmapSection(_TaskSection):
+    """Points in metres."""
+
+    kind: Literal["pointmap"]
+    frames: DenseFrameConfig = DenseFrameConfig()
+    pointmap: PointmapConfig = Field(default_factory=PointmapConfig)
+
+
+class AlbedoSection(_TaskSection):
+    """Albedo."""
+
+    kind: Literal["albedo"]
+    frames: DenseFrameConfig = DenseFrameConfig()
+    albedo: AlbedoConfig = Field(default_factory=AlbedoConfig)
+
+
+Section = Annotated[
+    PoseSection | SegSection | NormalSection | PointmapSection | AlbedoSection, Field(discriminator="kind")
+]
+
+
+class FinetuneModelConfig(Config):
+    """The network."""
+
+    backbone: str = Field("tiny", description="a backbone of `populace models list` that has heads")
+    overrides: dict[str, Any] = Field(
+        default_factory=dict, description="other sizes of that backbone, e.g. {depth: 2}; for trials"
+    )
+    initial_weights: str | None = Field(
+        None,
+        description="a backbone (`populace export-weights`, or a released one), or a whole task model; null: random",
+    )
+    freeze_backbone: bool = Field(False, description="train the head only")
+
+    def backbone_config(self) -> BackboneConfig:
+        """The encoder's sizes.
+
+        Raises:
+            ValueError: there is no such backbone, or an override is not one of its fields.
+        """
+        try:
+            spec = model_spec(self.backbone, **self.overrides)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+        if spec.task is not None:
+            raise ValueError(f"{self.backbone!r} is a task model; give its backbone, {spec.backbone!r}, and the task")
+        return spec.config
+
+
+class FinetuneOptimiserConfig(OptimiserConfig):
+    """AdamW with the released recipes' numbers."""
+
+    lr: float = Field(5e-4, gt=0, description="peak learning rate; 5e-4: released (1e-4 for most tasks at 5B)")
+    final_lr: float = Field(0.0, ge=0, description="at the end of the linear decay; 0: released")
+    warmup: int = Field(500, ge=0, description="steps of linear warm-up from a thousandth of the peak; 500: released")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="released")
+    weight_decay: float = Field(0.1, ge=0, description="of matrices; 0.1: released")
+    clip_norm: float | None = Field(2.0, gt=0, description="global gradient norm; 2 or 4 by size: released")
+    layer_decay: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        description="factor on the learning rate from a layer to the one before; released: 0.8 (0.4B), 0.85 (0.8B), "
+        "0.9 (1B), 0.94 (5B)",
+    )
+
+
+class FinetuneConfig(TrainConfig):
+    """A fine-tuning run of one task."""
+
+    task: Section = Field(description="which task, and how")
+    size: tuple[int, int] = Field(
+        (1024, 768), description="height and width of what the model sees; released: 1024x768"
+    )
+    model: FinetuneModelConfig = FinetuneModelConfig()
+    data: SyntheticConfig = SyntheticConfig()
+    workers: int = Field(4, ge=0, description="processes of each rank that load; 0: the training process loads")
+    optimiser: FinetuneOptimiserConfig = FinetuneOptimiserConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> FinetuneConfig:
+        self.model.backbone_config().replace(image_size=self.size).grid_of(*self.size)
+        self.engine.check_workers(self.batch.size, self.batch.micro)
+        if self.optimiser.warmup >= self.steps and self.optimiser.warmup > 0:
+            raise ValueError(
+                f"optimiser.warmup is {self.optimiser.warmup} of {self.steps} steps: give fewer, e.g. a tenth"
+            )
+        return self
+
+    def setup(self) -> TaskSetup:
+        """The task, for training and measuring."""
+        from training.finetuning import tasks
+
+        section = self.task
+        match section:
+            case PoseSection():
+                return tasks.PoseSetup(self.size, section.augmentation, section.pose)
+            case SegSection():
+                return tasks.SegmentationSetup(self.size, section.augmentation, section.frames, section.seg)
+            case NormalSection():
+                return tasks.NormalSetup(self.size, section.augmentation, section.frames, section.normal)
+            case PointmapSection():
+                return tasks.PointmapSetup(self.size, section.augmentation, section.frames, section.pointmap)
+            case AlbedoSection():
+                return tasks.AlbedoSetup(self.size, section.augmentation, section.frames, section.albedo)
+
+    def identity(self) -> dict[str, Any]:
+        """What fixes the losses of a run: not workers, micro-batches, checkpoints, logs."""
+        dumped = self.model_dump(mode="json", exclude={"engine", "checkpoint", "watch", "workers"})
+        dumped["batch"] = {"size": self.batch.size}
+        dumped["precision"] = self.engine.precision
+        return dumped
+
+    def build_model(self) -> FinetuneModel:
+        from training.finetuning.model import FinetuneModel
+
+        return FinetuneModel(self)
+
+    def make_trainer(
+        self, storage: Storage, parallel: Parallel, stop: StopSignal, report: Report | None = None
+    ) -> FinetuneTrainer:
+        from training.finetuning.trainer import FinetuneTrainer
+
+        return FinetuneTrainer(self, storage, parallel, stop, report)
+
+    def check(self) -> None:
+        """Nothing can be wrong with pictures that are rendered."""
+
+    def resumed(self) -> FinetuneConfig:
+        return self.model_copy(update={"model": self.model.model_copy(update={"initial_weights": None})})

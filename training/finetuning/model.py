@@ -1,0 +1,132 @@
+"""A task model and its loss, for the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.data.colour import normalise
+from training.data.labelled import Picture
+from training.engine.trainable import Trainable
+from training.models.backbone import Backbone
+from training.models.checkpoints import Gather, load_weights
+from training.models.heads import build_head
+from training.models.param_groups import param_groups
+from training.models.task_model import TaskModel, task_head_config
+from training.tasks.dense_losses import total_loss
+
+if TYPE_CHECKING:
+    from training.engine.config import OptimiserConfig
+    from training.finetuning.config import FinetuneConfig
+
+
+class TaskOutput(NamedTuple):
+    """What a micro-batch gives; see `trainable.Output`."""
+
+    loss: Tensor
+    terms: Tensor
+
+
+class FinetuneModel(Trainable):
+    """Backbone and head as `student`, and the terms of the task's loss."""
+
+    student: TaskModel
+
+    def __init__(self, config: FinetuneConfig) -> None:
+        super().__init__()
+        self.config, self.setup = config, config.setup()
+        backbone = config.model.backbone_config().replace(image_size=config.size)
+        head = self.setup.head(task_head_config(self.setup.name, config.model.backbone, backbone))
+        self.student = TaskModel(Backbone(backbone), build_head(head))
+        if config.model.freeze_backbone:
+            self.student.backbone.requires_grad_(False)
+        if config.engine.activation_checkpointing:
+            self._backbone.set_activation_checkpointing("blocks")
+        self.terms = self._names_of_terms()
+
+    @property
+    def _backbone(self) -> Backbone:
+        assert isinstance(self.student.backbone, Backbone)
+        return self.student.backbone
+
+    def _names_of_terms(self) -> tuple[str, ...]:
+        """As the task's loss gives them, on a blank picture."""
+        setup = self.setup
+        targets = {name: value[None] for name, value in setup.task.targets(_blank(setup)).items()}  # type: ignore[attr-defined]
+        height, width = (side // 8 for side in setup.size)
+        channels = {"pose": "points", "seg": None, "normal": None, "pointmap": None, "albedo": None}
+        count = 3
+        if setup.name == "pose":
+            count = targets[str(channels["pose"])].shape[1]
+        if setup.name == "seg":
+            count = len(setup.task.config.classes)  # type: ignore[attr-defined]
+        blank: Any = torch.ones(1, count, height, width)
+        if setup.name == "pointmap":
+            blank = blank, torch.ones(1, 1)
+        return tuple(name.removeprefix("loss_") for name in setup.loss(blank, targets) if "loss" in name)
+
+    def weights(self) -> tuple[float, ...]:
+        """All 1: the task weighs its terms itself."""
+        return (1.0,) * len(self.terms)
+
+    def parameter_groups(self, optimiser: OptimiserConfig) -> list[dict[str, Any]]:
+        """By weight decay and layer, as the released recipes have them."""
+        decay = getattr(optimiser, "layer_decay", 1.0)
+        if self.config.model.freeze_backbone:
+            decay = 1.0
+        groups = param_groups(self.student, 1.0, optimiser.weight_decay, decay)
+        return [
+            {"params": group["params"], "weight_decay": group["weight_decay"], "scale": group["lr_scale"], "lr": 0.0}
+            for group in groups
+        ]
+
+    def load_initial_weights(self, gather: Gather | None = None) -> None:
+        """A backbone's weights, or those of a whole task model."""
+        path = self.config.model.initial_weights
+        if path is not None:
+            load_weights(self.student, path, allow_missing=["decode_head."], gather=gather)
+
+    def compile_blocks(self) -> None:
+        """See `Trainable`."""
+        for block in self._backbone.blocks:
+            block.compile()
+
+    def predict(self, images: Tensor) -> Any:
+        """uint8 [B, 3, H, W] on the device -> the head's output."""
+        return self.student(normalise(images, self.dtype))
+
+    def forward(self, images: Tensor, targets: dict[str, Tensor]) -> TaskOutput:
+        """The loss of a micro-batch: images uint8 [B, 3, H, W], targets as the task makes them, batched."""
+        with self.part("model"):
+            output = self.predict(images)
+        with self.part("loss"):
+            losses = self.setup.loss(output, targets)
+            terms = torch.stack([losses[f"loss_{name}"].float() for name in self.terms])
+        return TaskOutput(total_loss(losses), terms.detach())
+
+
+def _blank(setup: Any) -> Picture:
+    """A picture with every label, all of them trivial."""
+    height, width = setup.size
+    ones = np.ones((height, width), np.float32)
+    normals = np.zeros((height, width, 3), np.float32)
+    normals[..., 2] = -1
+    people = np.zeros((1, len(setup.task.set) if setup.name == "pose" else 1, 3), np.float32)
+    people[..., :2], people[..., 2] = (width / 2, height / 2), 2
+    return Picture(
+        image=np.zeros((height, width, 3), np.uint8),
+        mask=np.ones((height, width), bool),
+        person=np.zeros((height, width), np.int16),
+        parts=np.ones((height, width), np.uint8),
+        normals=normals,
+        depth=ones,
+        albedo=np.full((height, width, 3), 0.5, np.float32),
+        intrinsics=np.array([[width, 0, width / 2], [0, width, height / 2], [0, 0, 1]], np.float64),
+        keypoints=people,
+        boxes=np.array([[0, 0, width, height]], np.float32),
+        areas=np.array([height * width], np.float32),
+        id="blank",
+    )

@@ -1,0 +1,247 @@
+"""The five tasks behind one face: a sample of a picture, the loss's terms, and the metric over pictures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from eval.metrics import METRICS, Metric, PoseMetricConfig, SegmentationMetricConfig, TaskMetric
+from training.data.labelled import IGNORE_PART, Picture, pointmap
+from training.models.heads import HeadConfig
+from training.tasks.albedo import Albedo, AlbedoConfig
+from training.tasks.augment import RECIPES, AugmentConfig, augment
+from training.tasks.canonical import canonical_scale
+from training.tasks.frames import Frame, Size, letterbox, stretch
+from training.tasks.normal import Normal, NormalConfig
+from training.tasks.pointmap import Pointmap, PointmapConfig
+from training.tasks.pose import Pose, PoseConfig
+from training.tasks.random_frames import PARTS_FRAMES, DenseFrameConfig, draw_dense_frame
+from training.tasks.segmentation import Segmentation, SegmentationConfig
+from training.tasks.warp import move
+
+Image = npt.NDArray[np.uint8]
+Targets = dict[str, Tensor]
+
+
+class TaskSetup(ABC):
+    """What training and measuring need of a task.
+
+    Args:
+        augmentation: of training images; None: the released recipe of the task.
+    """
+
+    name: str
+    """In `training.models`."""
+    metric: TaskMetric
+
+    def __init__(self, size: Size, augmentation: AugmentConfig | None) -> None:
+        self.size = size
+        self.augmentation = RECIPES[self.name] if augmentation is None else augmentation
+
+    @abstractmethod
+    def sample(self, picture: Picture, rng: np.random.Generator) -> tuple[Image, Targets] | None:
+        """An augmented training image of the frame's size and its targets; None where the picture is no use."""
+
+    @abstractmethod
+    def loss(self, output: Any, targets: Targets) -> dict[str, Tensor]:
+        """The task's weighted terms."""
+
+    @abstractmethod
+    def crops(self, picture: Picture) -> list[tuple[Frame, Image]]:
+        """What the model is to see of a picture to predict it, without augmentation: frames and their images."""
+
+    @abstractmethod
+    def add(self, metric: Any, picture: Picture, frames: list[Frame], output: Any) -> None:
+        """Add a picture to the metric, from the model's output for all its crops, on the CPU."""
+
+    def new_metric(self) -> Metric:
+        """Empty."""
+        return self.metric.metric(self.metric.config())
+
+    def head(self, config: HeadConfig) -> HeadConfig:
+        """The head's configuration for this task's number of outputs."""
+        return config
+
+
+class PoseSetup(TaskSetup):
+    """Top-down: a sample is one person; every person of a picture is measured, in the true box."""
+
+    name = "pose"
+    metric = METRICS["pose"]
+
+    def __init__(self, size: Size, augmentation: AugmentConfig | None, config: PoseConfig) -> None:
+        super().__init__(size, augmentation)
+        self.task = Pose(config)
+
+    def sample(self, picture: Picture, rng: np.random.Generator) -> tuple[Image, Targets] | None:
+        people = 0 if picture.keypoints is None else len(picture.keypoints)
+        if not people:
+            return None
+        person = int(rng.integers(people))
+        image, targets = self.task.sample(picture, person, self.task.draw_frame(rng, picture, person, self.size))
+        if self.task.rejection(targets) is not None:
+            return None
+        return augment(image, rng, self.augmentation), targets
+
+    def loss(self, output: Any, targets: Targets) -> dict[str, Tensor]:
+        return self.task.loss(output, targets)
+
+    def crops(self, picture: Picture) -> list[tuple[Frame, Image]]:
+        people = 0 if picture.keypoints is None else len(picture.keypoints)
+        frames = [self.task.frame(picture, person, self.size) for person in range(people)]
+        return [(frame, self.task.sample(picture, person, frame)[0]) for person, frame in enumerate(frames)]
+
+    def add(self, metric: Any, picture: Picture, frames: list[Frame], output: Any) -> None:
+        found = self.task.decode(output, frames)
+        metric.update(
+            picture.id,
+            found.keypoints,
+            found.instance_scores(),
+            picture.keypoints,
+            picture.areas,
+            picture.boxes,
+            owners=np.arange(len(frames)),
+        )
+
+    def new_metric(self) -> Metric:
+        return METRICS["pose"].metric(PoseMetricConfig(sigmas=tuple(self.task.set.sigmas.tolist())))
+
+    def head(self, config: HeadConfig) -> HeadConfig:
+        return replace(config, out_channels=len(self.task.set))
+
+
+class DenseSetup(TaskSetup):
+    """A label for every pixel: a sample is a picture in a drawn frame."""
+
+    task: Any
+    needs: tuple[str, ...]
+    """Labels of a `Picture`."""
+
+    def __init__(self, size: Size, augmentation: AugmentConfig | None, frames: DenseFrameConfig | None) -> None:
+        super().__init__(size, augmentation)
+        self.frames = frames or DenseFrameConfig()
+
+    def moved(self, picture: Picture, frame: Frame) -> Picture:
+        """The picture's image and the labels that the task needs, in the frame."""
+        unused: dict[str, Any] = {
+            name: None for name in ("parts", "normals", "depth", "albedo", "keypoints") if name not in self.needs
+        }
+        return move(replace(picture, **unused), frame)
+
+    def sample(self, picture: Picture, rng: np.random.Generator) -> tuple[Image, Targets] | None:
+        frame = draw_dense_frame(rng, picture.size, self.size, self.frames)
+        moved = self.moved(picture, frame)
+        if self.task.rejection(moved) is not None:
+            return None
+        return augment(moved.image, rng, self.augmentation), self.task.targets(moved)
+
+    def loss(self, output: Any, targets: Targets) -> dict[str, Tensor]:
+        losses: dict[str, Tensor] = self.task.loss(output, targets)
+        return losses
+
+    def fit(self, picture: Picture) -> Frame:
+        """The whole picture."""
+        return (letterbox if self.frames.fit == "letterbox" else stretch)(picture.size, self.size)
+
+    def crops(self, picture: Picture) -> list[tuple[Frame, Image]]:
+        frame = self.fit(picture)
+        plain = replace(picture, parts=None, normals=None, depth=None, albedo=None, keypoints=None)
+        return [(frame, move(plain, frame).image)]
+
+
+class SegmentationSetup(DenseSetup):
+    """Body parts."""
+
+    name, needs, metric = "seg", ("parts",), METRICS["segmentation"]
+
+    def __init__(
+        self,
+        size: Size,
+        augmentation: AugmentConfig | None,
+        frames: DenseFrameConfig | None,
+        config: SegmentationConfig,
+    ) -> None:
+        super().__init__(size, augmentation, frames or PARTS_FRAMES)
+        self.task = Segmentation(config)
+
+    def moved(self, picture: Picture, frame: Frame) -> Picture:
+        plain = replace(picture, normals=None, depth=None, albedo=None, keypoints=None)
+        return move(plain, frame, flip_parts=self.task.config.classes.flip)
+
+    def add(self, metric: Any, picture: Picture, frames: list[Frame], output: Any) -> None:
+        metric.update(self.task.decode(output, frames[0]), picture.parts)
+
+    def new_metric(self) -> Metric:
+        classes = len(self.task.config.classes)
+        return self.metric.metric(SegmentationMetricConfig(classes=classes, ignore=IGNORE_PART))
+
+    def head(self, config: HeadConfig) -> HeadConfig:
+        return replace(config, out_channels=len(self.task.config.classes))
+
+
+class NormalSetup(DenseSetup):
+    """Surface normals."""
+
+    name, needs, metric = "normal", ("normals",), METRICS["normal"]
+
+    def __init__(
+        self, size: Size, augmentation: AugmentConfig | None, frames: DenseFrameConfig | None, config: NormalConfig
+    ) -> None:
+        super().__init__(size, augmentation, frames)
+        self.task = Normal(config)
+
+    def add(self, metric: Any, picture: Picture, frames: list[Frame], output: Any) -> None:
+        metric.update(self.task.decode(output, frames[0]), picture.normals, picture.mask)
+
+
+class PointmapSetup(DenseSetup):
+    """Points in metres."""
+
+    name, needs, metric = "pointmap", ("depth",), METRICS["pointmap"]
+
+    def __init__(
+        self, size: Size, augmentation: AugmentConfig | None, frames: DenseFrameConfig | None, config: PointmapConfig
+    ) -> None:
+        super().__init__(size, augmentation, frames)
+        self.task = Pointmap(config)
+
+    def add(self, metric: Any, picture: Picture, frames: list[Frame], output: Any) -> None:
+        if picture.depth is None or picture.intrinsics is None:
+            raise ValueError(f"picture {picture.id!r} has no depth or no intrinsics")
+        found = self.task.decode(output, frames[0])
+        true = frames[0].intrinsics(picture.intrinsics)
+        metric.update(
+            found.points,
+            pointmap(picture.depth, picture.intrinsics),
+            picture.mask,
+            scale=found.scale,
+            true_scale=canonical_scale(true, self.size[1]),
+        )
+
+
+class AlbedoSetup(DenseSetup):
+    """Albedo."""
+
+    name, needs, metric = "albedo", ("albedo",), METRICS["albedo"]
+
+    def __init__(
+        self, size: Size, augmentation: AugmentConfig | None, frames: DenseFrameConfig | None, config: AlbedoConfig
+    ) -> None:
+        super().__init__(size, augmentation, frames)
+        self.task = Albedo(config)
+
+    def add(self, metric: Any, picture: Picture, frames: list[Frame], output: Any) -> None:
+        metric.update(self.task.decode(output, frames[0]), picture.albedo, picture.mask)
+
+
+def stacked(outputs: list[Any]) -> Any:
+    """Outputs of one image each -> of all; a pair stays a pair."""
+    if isinstance(outputs[0], tuple):
+        return tuple(torch.cat(parts) for parts in zip(*outputs, strict=True))
+    return torch.cat(outputs)

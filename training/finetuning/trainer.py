@@ -1,0 +1,102 @@
+"""A fine-tuning run: schedule, layer-wise rates, and the task's metric with every checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+from curation.config import fingerprint
+from pipeline.storage import Storage
+from training.engine.checkpoint import folder_of
+from training.engine.journal import MESSAGE, Journal, Report
+from training.engine.loop import Loop, Rates
+from training.engine.parallel import Parallel
+from training.engine.stop import StopSignal
+from training.finetuning.config import FinetuneConfig
+from training.finetuning.measure import measured
+from training.finetuning.model import FinetuneModel, TaskOutput
+from training.finetuning.pictures import open_pictures
+from training.finetuning.samples import Samples, TaskBatch, open_samples
+from training.models.cost import model_cost
+from training.models.task_model import task_head_config
+from training.watch.json_values import dump
+
+PROBE = "probe.json"
+START_FACTOR = 1e-3
+"""Of the peak learning rate at the first step of warm-up (released)."""
+
+
+class FinetuneTrainer(Loop[TaskBatch]):
+    """A fine-tuning run on one rank; see `Loop`."""
+
+    replaced_means = "were of no use to the task"
+
+    def __init__(
+        self,
+        config: FinetuneConfig,
+        storage: Storage,
+        parallel: Parallel,
+        stop: StopSignal,
+        report: Report | None = None,
+    ) -> None:
+        self.train_pictures, self.held_out = open_pictures(config.data)
+        data = fingerprint(self.train_pictures.fingerprint, self.held_out.fingerprint)
+        super().__init__(config, storage, parallel, data, stop, report)
+        assert isinstance(parallel.model, FinetuneModel)
+        self.config, self.model, self.setup = config, parallel.model, config.setup()
+
+    def batches(self) -> AbstractContextManager[Iterator[TaskBatch]]:
+        """Augmented images and targets."""
+        samples = Samples(self.train_pictures, self.setup, self.config.seed, self.plan, self.parallel.rank)
+        return open_samples(samples, self.config.workers, self.plan, self.state.step, self.config.steps)
+
+    def journal(self) -> Journal:
+        """With the cost of an image."""
+        config = self.config
+        backbone = config.model.backbone_config().replace(image_size=config.size)
+        cost = model_cost(backbone, self.setup.head(task_head_config(self.setup.name, config.model.backbone, backbone)))
+        return Journal(
+            config, self.storage, self.state.step, self.parallel.world, self.parallel.device, self.report,
+            flops=cost.training_flops, tokens=cost.tokens, draws=False,
+        )  # fmt: skip
+
+    def rates(self, step: int) -> Rates:
+        """Linear warm-up from a thousandth, then linear to the final rate (released)."""
+        optimiser = self.config.optimiser
+        if step < optimiser.warmup:
+            lr = optimiser.lr * (START_FACTOR + (1 - START_FACTOR) * step / optimiser.warmup)
+        else:
+            done = (step - optimiser.warmup) / max(1, self.config.steps - optimiser.warmup)
+            lr = optimiser.lr + (optimiser.final_lr - optimiser.lr) * done
+        return Rates(lr, lr)
+
+    def micro_step(self, batch: TaskBatch, last: bool, drawn: bool) -> tuple[TaskOutput, int]:
+        """The task's loss."""
+        device = self.parallel.device
+        targets = {name: value.to(device) for name, value in batch.targets.items()}
+        return self.parallel.micro_step(batch.images.to(device), targets, last=last), batch.replaced
+
+    def places(self, batch: TaskBatch) -> list[tuple[int, str]]:
+        """Of the samples of a micro-batch."""
+        return list(zip(batch.places, batch.ids, strict=True))
+
+    def after_saving(self, journal: Journal | None) -> None:
+        """Measure what was saved; the figure is what `checkpoint.keep_best` goes by."""
+        with self.stopwatch.part("measure"):
+            figures = measured(self.model, self.setup, self.held_out, self.parallel)
+        if self.parallel.rank != 0:
+            return
+        metric = self.setup.metric
+        value = figures[metric.primary]
+        record = {
+            "task": self.setup.name,
+            "step": self.state.step,
+            "metric": metric.primary,
+            "score": value if metric.higher else -value,
+            "pictures": len(self.held_out),
+            "figures": figures,
+        }
+        self.storage.write_bytes(f"{folder_of(self.state.step)}/{PROBE}", dump(record, indent=1) + b"\n")
+        if self.report is not None:
+            shown = f"{self.setup.name} {metric.primary} {value:.4f} after {self.state.step:,} steps"
+            self.report(self.state.step, {MESSAGE: shown}, False)

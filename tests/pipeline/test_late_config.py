@@ -124,4 +124,4 @@ def test_the_schema_describes_the_section() -> None:
     section, null = schema["properties"]["pretrain"]["anyOf"]
     assert {"steps", "model", "data", "engine"} <= section["properties"].keys()
     assert null == {"type": "null"}
-    assert "OptimiserConfig" in schema["$defs"]
+    assert {"PretrainOptimiserConfig", "FinetuneOptimiserConfig"} <= schema["$defs"].keys()

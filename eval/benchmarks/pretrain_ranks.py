@@ -42,6 +42,7 @@ def small_config(**sections: Any) -> PretrainConfig:
         },
         "views": {"global_size": (128, 96), "local_size": (64, 48)},
         "optimiser": {"warmup": 0},
+        "koleo": {"group": 2},
         "batch": {"size": 8, "micro": 8},
         "engine": {"kind": "single", "precision": "float32"},
     }

@@ -41,7 +41,7 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
 
 def test_figures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     tiny = {"overrides": {"width": 32, "depth": 1, "heads": 2}}
-    sizes = [(label, small_config(model=tiny, batch={"size": k, "micro": k})) for label, k in (("x1", 1), ("x2", 2))]
+    sizes = [(label, small_config(model=tiny, batch={"size": k, "micro": k})) for label, k in (("x1", 2), ("x2", 4))]
     monkeypatch.setattr(bench_pretrain, "variants", lambda: {"batch": sizes})
     arguments = f"--json --rounds 1 --steps 1 --only split growth --data {tmp_path}"
     monkeypatch.setattr(sys, "argv", ["bench_pretrain", *arguments.split()])

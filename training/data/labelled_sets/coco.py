@@ -1,0 +1,271 @@
+"""People with keypoints from a COCO keypoints file.
+
+What is read of the JSON: `images` (id, file_name, width, height) and `annotations` (image_id, bbox, area, iscrowd and
+keypoints). Keypoints are flat lists x, y, v, ...; v is 0 (not labelled), 1 (hidden) or 2 (visible), and another
+positive number (a confidence, as some sets have) counts as visible. For `wholebody133`, `keypoints` has COCO's 17 and
+is joined by `foot_kpts`, `face_kpts`, `lefthand_kpts`, `righthand_kpts` (absent lists, and those of which
+`foot_valid`, ... is false, are not labelled), or it has all 133. For `sapiens308`, `goliath_wholebody_kpts` or
+`keypoints` has all 308.
+
+What becomes of it:
+
+- Keypoints: COCO's are pixel indices, which are our pixel centres, so they are taken as they are; `pixel_origin:
+  corner` subtracts 0.5. Those outside of the picture count as not labelled. They are moved to `wanted_set` by name.
+- Boxes: x, y, width, height from the picture's corner -> left, top, right, bottom: edges of pixels, as ours. People
+  without a box or with an empty one are left out (released).
+- Areas: `area`, else 0.53 times the box (as MMPose does for sets without outlines).
+- Crowds and people with too few labelled keypoints: by the configuration.
+- Mask and person: the boxes. Outlines (`segmentation`) are not read: poses need none.
+- A picture's id is its image's id, as COCO results want it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from curation.config import fingerprint
+from training.data.labelled import Picture
+from training.data.labelled_sets import members
+from training.data.labelled_sets.coco_numbers import annotation_keypoints, finite, inside
+from training.data.labelled_sets.config import CocoConfig
+from training.data.labelled_sets.problem import LabelError, Problem, refuse
+from training.data.labelled_sets.record import Member, Record, picture
+from training.tasks.keypoint_sets import KeypointSet, correspondence, keypoint_set
+
+AREA_OF_BOX = 0.53
+
+
+@dataclass(frozen=True)
+class CocoPeople:
+    """The content of a file.
+
+    Attributes:
+        ids: of N images, in the order of the file.
+        files: their names below the folder.
+        sizes: int64 [N, 2], height and width.
+        starts: int64 [N + 1]: image i has the people [starts[i], starts[i + 1]).
+        keypoints: float32 [P, K, 3] of the wanted set, at pixel centres; not yet cut to the picture.
+        boxes: float32 [P, 4], corners, edges of pixels.
+        areas: float32 [P].
+        annotations: ids of the P annotations.
+        problems: fatal ones make the file unusable.
+        sha256: of the file.
+    """
+
+    ids: tuple[str, ...]
+    files: tuple[str, ...]
+    sizes: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    keypoints: npt.NDArray[np.float32]
+    boxes: npt.NDArray[np.float32]
+    areas: npt.NDArray[np.float32]
+    annotations: tuple[str, ...]
+    problems: tuple[Problem, ...]
+    sha256: str
+
+
+def read_coco(config: CocoConfig) -> CocoPeople:
+    """Parse a file.
+
+    Raises:
+        DataError: it cannot be read, or is not a COCO file.
+        ValueError: no such keypoint set.
+    """
+    file = config.annotations
+    source = keypoint_set(config.source_set)
+    wanted = keypoint_set(config.wanted_set or config.source_set)
+    try:
+        data = Path(file).read_bytes()
+        content = json.loads(data)
+    except OSError as error:
+        raise LabelError(file, f"cannot be read: {error.strerror}", "Correct `annotations`") from None
+    except ValueError as error:
+        raise LabelError(file, f"is not JSON: {error}", "Write it anew") from None
+    images, annotations = (_objects(content, name, file) for name in ("images", "annotations"))
+    problems: list[Problem] = []
+    if not (correspondence(source, wanted) >= 0).any():
+        problems.append(
+            Problem(file, f"{source.name} has no keypoint of {wanted.name}", "Correct source_set or wanted_set")
+        )
+    if not all(isinstance(image.get("id"), int | str) for image in images):
+        raise LabelError(file, "has an image whose id is no number or text", "Give each image its own id")
+    _check_images(images, file, problems)
+    people = _people(annotations, {image.get("id") for image in images}, config, (source, wanted), problems)
+    kept = [image for image in images if config.empty_images or image.get("id") in people]
+    if not kept and not problems:
+        problems.append(Problem(file, "has no image with people that are kept", "See crowds and min_keypoints"))
+    listed = [people.get(image.get("id"), []) for image in kept]
+    flat = [person for group in listed for person in group]
+    return CocoPeople(
+        ids=tuple(str(image.get("id")) for image in kept),
+        files=tuple(str(image.get("file_name")) for image in kept),
+        sizes=np.array([(_whole(image, "height"), _whole(image, "width")) for image in kept], np.int64).reshape(-1, 2),
+        starts=np.cumsum([0, *map(len, listed)], dtype=np.int64),
+        keypoints=np.array([person.keypoints for person in flat], np.float32).reshape(-1, len(wanted), 3),
+        boxes=np.array([person.box for person in flat], np.float32).reshape(-1, 4),
+        areas=np.array([person.area for person in flat], np.float32),
+        annotations=tuple(person.annotation for person in flat),
+        problems=tuple(problems),
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Person:
+    annotation: str
+    keypoints: npt.NDArray[np.float32]
+    box: tuple[float, float, float, float]
+    area: float
+
+
+def _objects(content: Any, name: str, file: str) -> list[dict[str, Any]]:
+    value = content.get(name) if isinstance(content, dict) else None
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise LabelError(file, f"has no list `{name}` of objects", "Give a COCO keypoints file")
+    return value
+
+
+def _whole(image: Mapping[str, Any], name: str) -> int:
+    value = image.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _check_images(images: list[dict[str, Any]], file: str, problems: list[Problem]) -> None:
+    for value, count in Counter(str(image.get("id")) for image in images).items():
+        if count > 1:
+            problems.append(Problem(file, f"has {count} images of id {value}", "Give each image its own id"))
+    for image in images:
+        name = image.get("file_name")
+        if not isinstance(name, str) or not name:
+            problems.append(Problem(file, f"image {image.get('id')} has no file_name", "Add it"))
+        elif PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            problems.append(
+                Problem(
+                    file, f"names {name!r}, which is not below `images`", "Write file names relative to that folder"
+                )
+            )
+        if min(_whole(image, "width"), _whole(image, "height")) < 1:
+            problems.append(
+                Problem(file, f"image {image.get('id')} has no width and height", "Add those of the upright picture")
+            )
+
+
+def _people(
+    annotations: list[dict[str, Any]],
+    known: set[Any],
+    config: CocoConfig,
+    sets: tuple[KeypointSet, KeypointSet],
+    problems: list[Problem],
+) -> dict[Any, list[_Person]]:
+    """Image id -> the people that are kept, in the order of the file.
+
+    Args:
+        annotations: of the file.
+        known: ids of images.
+        config: of the source.
+        sets: of the file's keypoints, and of those that are wanted.
+        problems: is added to.
+    """
+    source, places = sets[0], correspondence(*sets)
+    file, people = config.annotations, dict[Any, list[_Person]]()
+    for annotation in annotations:
+        name = str(annotation.get("id"))
+        image = annotation.get("image_id")
+        if not isinstance(image, int | str) or image not in known:
+            problems.append(
+                Problem(file, f"annotation {name} is of image {image}, which is not listed", "Remove it", False)
+            )
+            continue
+        crowd = bool(annotation.get("iscrowd"))
+        if crowd and config.crowds == "drop":
+            continue
+        try:
+            keypoints = np.zeros((len(source), 3)) if crowd else annotation_keypoints(annotation, source, config.field)
+        except ValueError as error:
+            problems.append(Problem(file, f"annotation {name}: {error}", "Correct it, source_set or field"))
+            continue
+        if config.pixel_origin == "corner":
+            keypoints[:, :2] -= 0.5
+        moved = np.where((places >= 0)[:, None], keypoints[places], 0).astype(np.float32)  # `convert`, found once
+        if not crowd and (moved[:, 2] > 0).sum() < config.min_keypoints:
+            continue
+        box = annotation.get("bbox")
+        if not (isinstance(box, list) and len(box) == 4 and all(map(finite, box)) and box[2] > 0 and box[3] > 0):
+            problems.append(
+                Problem(file, f"annotation {name} has no box, or an empty one: {box}; it is left out", "Add one", False)
+            )
+            continue
+        x, y, width, height = map(float, box)
+        area: Any = annotation.get("area")
+        size = float(area) if finite(area) and area > 0 else AREA_OF_BOX * width * height
+        people.setdefault(image, []).append(_Person(name, moved, (x, y, x + width, y + height), size))
+    return people
+
+
+class CocoKeypoints:
+    """The pictures of a COCO keypoints file.
+
+    Raises:
+        DataError: the file has an error; the message lists the first.
+    """
+
+    def __init__(self, config: CocoConfig, people: CocoPeople | None = None) -> None:
+        people = people or read_coco(config)
+        refuse(people.problems)
+        self._config, self._people = config, people
+        wanted = keypoint_set(config.wanted_set or config.source_set)
+        self._count = len(wanted)
+        how = config.model_dump(mode="json", exclude={"annotations", "images"})
+        self.fingerprint = fingerprint("coco", how, people.sha256, list(wanted.names))
+
+    def __len__(self) -> int:
+        return len(self._people.ids)
+
+    def __getitem__(self, index: int) -> Picture:
+        return picture(self.record(index))
+
+    def id(self, index: int) -> str:
+        if not 0 <= index < len(self):
+            raise IndexError(f"picture {index} of {len(self)}")
+        return self._people.ids[index]
+
+    def record(self, index: int) -> Record:
+        people, name = self._people, self.id(index)
+        file = Path(self._config.images, people.files[index])
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise LabelError(
+                str(file),
+                f"image {name} of {self._config.annotations} cannot be read: {error.strerror}",
+                "Put it there, or correct `images`",
+            ) from None
+        height, width = people.sizes[index].tolist()
+        found = members.upright_size(data, str(file))
+        if found != (height, width):
+            turned = " without its EXIF orientation" if found == (width, height) else ""
+            raise LabelError(
+                str(file),
+                f"is {found[1]} x {found[0]} pixels upright, {width} x {height} in {self._config.annotations}{turned}",
+                "Give the labels of the upright picture, or the image without an orientation"
+                if turned
+                else "Give the images that were labelled",
+            )
+        mine = slice(*people.starts[index : index + 2].tolist())
+        info = {
+            "mask_from": "boxes",
+            "keypoints": inside(people.keypoints[mine], (height, width)).tolist(),
+            "keypoint_count": self._count,
+            "boxes": people.boxes[mine].tolist(),
+            "areas": people.areas[mine].tolist(),
+        }
+        return Record(name, {"image": Member(data, file.suffix[1:].lower() or "img", str(file))}, info)

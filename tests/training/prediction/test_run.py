@@ -1,0 +1,171 @@
+"""A source in, a folder out: files read back equal, bad pictures are reported, running again goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image as PillowImage
+from pycocotools.coco import COCO
+
+from training.prediction import (
+    BoxFile,
+    InputConfig,
+    OutputConfig,
+    Predictor,
+    PredictorConfig,
+    folder_masks,
+    predict_to_folder,
+    predicted_masks,
+    read_image,
+)
+
+Weights = Callable[[str], Path]
+
+
+def load(task: str, weights: Weights, **config: object) -> Predictor:
+    return Predictor.load(task, weights(task), device="cpu", config=PredictorConfig(batch_size=2, flip=False, **config))
+
+
+def test_parts_of_a_folder_with_bad_pictures_then_again(weights: Weights, folder: Path, tmp_path: Path) -> None:
+    predictor, output, seen = load("seg", weights), tmp_path / "out", []
+    summary = predict_to_folder(predictor, folder, output, progress=seen.append)
+    assert (summary.predicted, summary.skipped, summary.bad.total) == (3, 0, 2)
+    assert seen[-1] == 5
+    for name in ("a", "b", "sub/c"):
+        (result,) = predictor(folder / f"{name}.png")
+        read = np.asarray(PillowImage.open(output / "parts" / f"{name}.png"))
+        assert (read != result.labels).mean() < 2e-3
+        assert read_image(output / "overlays" / f"{name}.jpg").shape == (128, 96, 3)
+    record = json.loads((output / "summary.json").read_text())
+    assert record["bad"] == {"not_an_image": 1, "truncated": 1}
+    assert {bad["name"] for bad in record["bad_pictures"]} == {"cut", "text"}
+    page = (output / "index.html").read_text()
+    assert page.count("<img ") == 3
+    assert "truncated" in page
+    assert not list(output.rglob("*.part"))
+
+    (output / "parts/b.png").unlink()
+    stamp = (output / "parts/a.png").stat().st_mtime_ns
+    again = predict_to_folder(predictor, folder, output)
+    assert (again.predicted, again.skipped) == (1, 2)
+    assert (output / "parts/a.png").stat().st_mtime_ns == stamp
+    assert (output / "parts/b.png").is_file()
+    assert (output / "index.html").read_text().count("<img ") == 3
+    assert predict_to_folder(predictor, folder, output, outputs=OutputConfig(overwrite=True)).predicted == 3
+
+    with pytest.raises(ValueError, match="results of another run"):
+        predict_to_folder(load("normal", weights), folder, output)
+    with pytest.raises(ValueError, match=r"another run \(max_side differ\)"):
+        predict_to_folder(predictor, folder, output, inputs=InputConfig(max_side=64))
+    with pytest.raises(ValueError, match="lies in the input"):
+        predict_to_folder(predictor, folder, folder / "sub/out")
+
+
+def test_normals_in_both_formats_inside_of_masks(weights: Weights, folder: Path, tmp_path: Path) -> None:
+    predictor = load("normal", weights)
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    mask = np.zeros((128, 96), np.uint8)
+    mask[30:90, 20:60] = 255
+    cv2.imwrite(str(masks / "a.png"), mask)
+    (wanted,) = predictor(folder / "a.png")
+    config = InputConfig(limit=1)
+    predict_to_folder(predictor, folder, tmp_path / "npy", inputs=config, foreground=folder_masks(masks))
+    read = np.load(tmp_path / "npy/normals/a.npy")
+    assert read.dtype == np.float32
+    np.testing.assert_allclose(read, np.where(mask[..., None] > 0, wanted.normals, 0), atol=1e-6)
+    outputs = OutputConfig(normals="png", overlays=False, gallery=0)
+    predict_to_folder(predictor, folder / "a.png", tmp_path / "png", outputs=outputs)
+    png = cv2.imread(str(tmp_path / "png/normals/a.png"), cv2.IMREAD_UNCHANGED)[..., ::-1]
+    np.testing.assert_allclose(png / 32767.5 - 1, wanted.normals, atol=2e-5)
+    assert sorted(item.name for item in (tmp_path / "png").iterdir()) == ["normals", "run.json", "summary.json"]
+    cv2.imwrite(str(masks / "a.png"), mask[:50])
+    with pytest.raises(ValueError, match="same shape"):
+        predict_to_folder(predictor, folder, tmp_path / "bad", inputs=config, foreground=folder_masks(masks))
+
+
+def test_depth_and_point_cloud_of_predicted_foreground(weights: Weights, folder: Path, tmp_path: Path) -> None:
+    predictor, people = load("pointmap", weights), load("seg", weights)
+    image = folder / "a.png"
+    predict_to_folder(predictor, image, tmp_path / "o", foreground=predicted_masks(people))
+    (wanted,), (parts,) = predictor(image), people(image)
+    mask = parts.labels > 0
+    depth = np.load(tmp_path / "o/depth/a.npy")
+    np.testing.assert_allclose(depth, np.where(mask, wanted.depth, 0), atol=1e-5)
+    header = (tmp_path / "o/points/a.ply").read_bytes().split(b"end_header")[0].decode()
+    assert f"element vertex {(mask & (wanted.depth > 0)).sum()}\n" in header
+    assert (mask & (wanted.depth > 0)).sum() > 100
+    outputs = OutputConfig(depth="png", points=False)
+    predict_to_folder(predictor, image, tmp_path / "p", outputs=outputs)
+    png = cv2.imread(str(tmp_path / "p/depth/a.png"), cv2.IMREAD_UNCHANGED)
+    np.testing.assert_allclose(png / 1000, wanted.depth.clip(0, 65.535), atol=6e-4)
+    with pytest.raises(ValueError, match="segmentation model"):
+        predicted_masks(predictor)
+
+
+def test_albedo_as_png(weights: Weights, folder: Path, tmp_path: Path) -> None:
+    predictor = load("albedo", weights)
+    predict_to_folder(predictor, [folder / "a.png"], tmp_path / "o")
+    (wanted,) = predictor(folder / "a.png")
+    read = cv2.imread(str(tmp_path / "o/albedo/a.png"))[..., ::-1]
+    np.testing.assert_allclose(read / 255, wanted.albedo, atol=0.502 / 255)
+    assert np.ptp(read) > 20
+    assert read_image(tmp_path / "o/overlays/a.jpg").shape == (128, 192, 3), "side by side"
+
+
+def test_pose_with_boxes_of_a_coco_file_read_by_pycocotools(weights: Weights, folder: Path, tmp_path: Path) -> None:
+    predictor, output = load("pose", weights), tmp_path / "out"
+    images = [{"id": 40, "file_name": "a.png"}, {"id": 41, "file_name": "b.png"}]
+    rows = [
+        {"image_id": 40, "bbox": [5, 6, 50, 100], "score": 0.9},
+        {"image_id": 40, "bbox": [40, 0, 50, 120], "score": 0.8},
+        {"image_id": 40, "bbox": [5, 6, 50, 99], "score": 0.7},
+        {"image_id": 40, "bbox": [50, 60, 30, 30], "score": 0.1},
+    ]
+    (tmp_path / "boxes.json").write_text(json.dumps({"images": images, "annotations": rows}))
+    boxes = BoxFile(tmp_path / "boxes.json")
+    summary = predict_to_folder(predictor, folder, output, boxes=boxes)
+    assert (summary.predicted, summary.people) == (3, 3), "two of a, none of b, the whole of c"
+    with contextlib.redirect_stdout(io.StringIO()):
+        coco = COCO(str(output / "images.json"))
+        found = coco.loadRes(str(output / "results.json"))
+    assert {image["file_name"]: image["id"] for image in coco.imgs.values()} == {
+        "a.png": 40,
+        "b.png": 41,
+        "sub/c.png": 42,
+    }
+    assert len(coco.cats[1]["keypoints"]) == 308
+    (wanted,) = predictor([folder / "a.png"], [boxes("a.png").selected(np.array([0, 1]))])
+    people = found.loadAnns(found.getAnnIds(imgIds=[40]))
+    np.testing.assert_allclose([person["score"] for person in people], wanted.instance_scores, rtol=1e-3)
+    triples = np.array([person["keypoints"] for person in people]).reshape(2, 308, 3)
+    np.testing.assert_allclose(triples[..., 2], wanted.scores, atol=1e-3)
+    assert (np.abs(triples[..., :2] - wanted.keypoints).max(-1) < 0.05).mean() > 0.97
+    entry = json.loads((output / "results.json").read_text())[0]
+    assert entry["bbox"] == [5, 6, 50, 100]
+    assert (entry["file_name"], entry["image_size"]) == ("a.png", [128, 96])
+    with pytest.raises(ValueError, match="leave max_side out"):
+        predict_to_folder(predictor, folder, output, boxes=boxes, inputs=InputConfig(max_side=64))
+
+
+def test_pose_goes_on_after_a_torn_line(weights: Weights, folder: Path, tmp_path: Path) -> None:
+    predictor, output = load("pose", weights), tmp_path / "out"
+    outputs = OutputConfig(overlays=False, gallery=0)
+    predict_to_folder(predictor, folder, output, outputs=outputs)
+    whole = (output / "results.json").read_bytes()
+    journal = (output / "results.jsonl").read_bytes()
+    (output / "results.jsonl").write_bytes(journal[: len(journal) - 50])
+    (output / "results.json").unlink()
+    summary = predict_to_folder(predictor, folder, output, outputs=outputs)
+    assert (summary.predicted, summary.skipped) == (1, 2)
+    assert predict_to_folder(predictor, folder, output, outputs=outputs).skipped == 3, "the torn line is gone"
+    before, after = json.loads(whole), json.loads((output / "results.json").read_bytes())
+    assert [entry["image_id"] for entry in before] == [entry["image_id"] for entry in after] == [1, 2, 3]
+    assert [entry["file_name"] for entry in after] == ["a.png", "b.png", "sub/c.png"]

@@ -1,0 +1,169 @@
+"""Where people are, for top-down pose: boxes that are given, from a COCO file, or from a detector."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Image = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """People of one picture.
+
+    Attributes:
+        boxes: float32 [n, 4], x0, y0, x1, y1, EDGES of the picture's pixels (the whole picture is 0, 0, W, H).
+        scores: float32 [n].
+
+    Raises:
+        ValueError: another shape, or numbers that are not finite.
+    """
+
+    boxes: Floats
+    scores: Floats
+
+    def __post_init__(self) -> None:
+        boxes = np.asarray(self.boxes, np.float32)
+        boxes = boxes.reshape(0, 4) if not boxes.size else boxes
+        scores = np.asarray(self.scores, np.float32)
+        if boxes.ndim != 2 or boxes.shape[1] != 4 or scores.shape != boxes.shape[:1]:
+            raise ValueError(
+                f"boxes is {boxes.shape}, scores {scores.shape}: give [n, 4] of x0, y0, x1, y1 in pixels and [n]"
+            )
+        if not (np.isfinite(boxes).all() and np.isfinite(scores).all()):
+            raise ValueError("boxes or scores hold nan or infinity: give finite numbers")
+        object.__setattr__(self, "boxes", boxes)
+        object.__setattr__(self, "scores", scores)
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def selected(self, rows: npt.NDArray[Any]) -> Boxes:
+        """Some of them, by index or mask."""
+        return Boxes(self.boxes[rows], self.scores[rows])
+
+
+Detector = Callable[[Image], Boxes]
+"""A person detector: a picture uint8 [H, W, 3] RGB -> boxes in its pixels. `training.prediction.detector.yolo` is one;
+wrap any other in a function."""
+
+
+def as_boxes(value: Boxes | npt.ArrayLike) -> Boxes:
+    """Boxes [n, 4] without scores have score 1."""
+    if isinstance(value, Boxes):
+        return value
+    array = np.asarray(value, np.float32)
+    return Boxes(array, np.ones(len(array), np.float32))
+
+
+def whole(image: Image) -> Boxes:
+    """The whole picture as one box of score 1."""
+    return as_boxes([[0, 0, image.shape[1], image.shape[0]]])
+
+
+def on_picture(found: Boxes, image: Image) -> Boxes:
+    """Without the boxes of less than a pixel on the picture. The others are left as they are, also beyond its edge."""
+    height, width = image.shape[:2]
+    limit = np.array((width, height, width, height), np.float32)
+    inside = found.boxes.clip(0, limit)
+    return found.selected((inside[:, 2:] - inside[:, :2] >= 1).all(axis=1))
+
+
+def non_maximum_suppression(found: Boxes, iou: float) -> Boxes:
+    """Best first: a box goes whose intersection over union with a better, kept one is above `iou`.
+
+    Ties keep their order. Areas are (x1 - x0)(y1 - y0); the released helper adds a pixel to each side (fact 4.1).
+    """
+    order = np.argsort(-found.scores, kind="stable")
+    boxes = found.boxes[order].astype(np.float64)
+    areas = (boxes[:, 2:] - boxes[:, :2]).clip(min=0).prod(axis=1)
+    left = np.ones(len(boxes), bool)
+    kept = []
+    for index in range(len(boxes)):
+        if not left[index]:
+            continue
+        kept.append(index)
+        corners = np.minimum(boxes[index, 2:], boxes[:, 2:]) - np.maximum(boxes[index, :2], boxes[:, :2])
+        shared = corners.clip(min=0).prod(axis=1)
+        left &= shared <= iou * np.maximum(areas[index] + areas - shared, 1e-12)
+    return found.selected(order[kept])
+
+
+class BoxFile:
+    """Boxes of a COCO JSON file: of a ground truth, or of a results list with the `images` it belongs to.
+
+    Pictures are found by `file_name`, else by its last part where no two pictures share it. Crowds (`iscrowd`) and
+    empty boxes are left out; `score` is 1 where there is none.
+
+    Attributes:
+        ids: file name -> the file's id of the picture.
+        detections: there are scores, so that the boxes are a detector's.
+
+    Args:
+        path: `{"images": [...], "annotations": [...]}`; or a list of results whose entries have `file_name`.
+        category: COCO category of people; None: every category.
+
+    Raises:
+        ValueError: not such a file.
+    """
+
+    def __init__(self, path: str | Path, category: int | None = 1) -> None:
+        try:
+            value = json.loads(Path(path).read_bytes())
+        except (OSError, ValueError) as error:
+            raise ValueError(f"boxes {path}: not readable as JSON: {error}") from None
+        try:
+            self._read(value, category)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"boxes {path}: {type(error).__name__} {error}: give a COCO file with images (id, file_name) and "
+                "annotations (image_id, bbox as x, y, width, height), or a list of results with file_name and bbox"
+            ) from None
+
+    def _read(self, value: Any, category: int | None) -> None:
+        rows: list[Mapping[str, Any]] = value if isinstance(value, list) else value["annotations"]
+        if isinstance(value, list):
+            names = {index: row["file_name"] for index, row in enumerate(rows)}
+            keys = list(range(len(rows)))
+            self.ids: dict[str, int] = {row["file_name"]: int(row["image_id"]) for row in rows if "image_id" in row}
+        else:
+            names = {image["id"]: image["file_name"] for image in value["images"]}
+            self.ids = {image["file_name"]: int(image["id"]) for image in value["images"]}
+            keys = [row["image_id"] for row in rows]
+        self.detections = any("score" in row for row in rows)
+        lists: dict[str, list[tuple[list[float], float]]] = {name: [] for name in names.values()}
+        for key, row in zip(keys, rows, strict=True):
+            if row.get("iscrowd") or (category is not None and row.get("category_id", category) != category):
+                continue
+            x, y, width, height = (float(number) for number in row["bbox"])
+            if width > 0 and height > 0:
+                lists[names[key]].append(([x, y, x + width, y + height], float(row.get("score", 1.0))))
+        self._boxes = {
+            name: Boxes(
+                np.array([box for box, _ in found], np.float32), np.array([score for _, score in found], np.float32)
+            )
+            for name, found in lists.items()
+        }
+        last: dict[str, list[str]] = {}
+        for name in self._boxes:
+            last.setdefault(PurePosixPath(name).name, []).append(name)
+        self._last = {short: full[0] for short, full in last.items() if len(full) == 1}
+
+    def _full(self, name: str) -> str:
+        return name if name in self._boxes else self._last.get(PurePosixPath(name).name, name)
+
+    def __call__(self, name: str) -> Boxes | None:
+        """Boxes of a picture; none of them where the file lists it without people, None where it is not listed."""
+        return self._boxes.get(self._full(name))
+
+    def image_id(self, name: str) -> int | None:
+        """The file's id of a picture, None where it is not listed."""
+        return self.ids.get(self._full(name))

@@ -1,0 +1,46 @@
+"""Files of a prediction: where they lie, and that they are there whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+_LONGEST = 200  # bytes of a name; file systems allow 255, with what is added to it
+
+
+def output_path(folder: Path, name: str, suffix: str) -> Path:
+    """Where an output of a picture lies: `folder/name` + suffix; a very long last part is cut and gets a hash.
+
+    Raises:
+        ValueError: the name leads out of the folder.
+    """
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or PurePosixPath(name).is_absolute():
+        raise ValueError(f"{name!r} is no name for an output: it leads out of {folder}")
+    last = parts[-1]
+    if len(os.fsencode(last)) > _LONGEST:
+        digest = hashlib.blake2b(os.fsencode(last), digest_size=8).hexdigest()
+        last = f"{last[:40]}-{digest}"
+    return folder.joinpath(*parts[:-1], last + suffix)
+
+
+@contextmanager
+def landing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, in folders that are made, which becomes `path` when the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{uuid.uuid4().hex}.part")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def land(path: Path, data: bytes) -> None:
+    """Write bytes, whole or not at all."""
+    with landing(path) as temporary:
+        temporary.write_bytes(data)

@@ -1,0 +1,190 @@
+"""Pictures in, a folder of results out: what `populace predict` calls.
+
+output/
+  run.json        task, model and settings: running again continues only the same
+  summary.json    counts, pictures that were passed over with reasons, speed
+  index.html      the first pictures
+  overlays/       <name>.jpg
+  ...             the task's own files: `writers.py`, `pose_writer.py`
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.prediction import formats
+from training.prediction.ahead import read_ahead
+from training.prediction.boxes import Boxes, BoxFile
+from training.prediction.config import InputConfig, OutputConfig
+from training.prediction.files import land, output_path
+from training.prediction.foreground import Foreground
+from training.prediction.gallery import Gallery
+from training.prediction.inputs import BadPictures, InputPicture, Inputs
+from training.prediction.pose_writer import PoseWriter
+from training.prediction.predictor import Given, Predictor
+from training.prediction.results import PoseResult, Result
+from training.prediction.writers import AlbedoWriter, NormalWriter, PointmapWriter, SegmentationWriter, Writer
+from training.tasks.pose import Pose
+
+_WRITERS: dict[str, type[Writer]] = {
+    "seg": SegmentationWriter,
+    "normal": NormalWriter,
+    "pointmap": PointmapWriter,
+    "albedo": AlbedoWriter,
+}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run did.
+
+    Attributes:
+        predicted, skipped: pictures predicted now, and those whose files were there.
+        people: crops of pose in this run; 0 for other tasks.
+        bad: pictures that could not be read.
+        seconds: of the whole run, reading and writing included.
+    """
+
+    predicted: int
+    skipped: int
+    people: int
+    bad: BadPictures
+    seconds: float
+
+
+def predict_to_folder(
+    predictor: Predictor,
+    source: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    inputs: InputConfig | None = None,
+    outputs: OutputConfig | None = None,
+    boxes: BoxFile | None = None,
+    foreground: Foreground | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Summary:
+    """Predict every picture of a source and write the results.
+
+    Pictures whose files are all there are left alone unless `overwrite` is set; a run that was stopped goes on.
+
+    Args:
+        predictor: of one task.
+        source: see `training.prediction.inputs`.
+        output: a folder, made where it is not there.
+        boxes: people for pose; pictures that the file does not list go to the detector, else whole.
+        foreground: people's pixels for normal, pointmap and albedo.
+        progress: called with the number of pictures that are finished, those passed over included.
+
+    Raises:
+        FileNotFoundError, ValueError: see `Inputs`; or the folder holds results of another model or other settings.
+    """
+    started = time.monotonic()
+    outputs, folder = outputs or OutputConfig(), Path(output)
+    if boxes is not None and not isinstance(predictor.task, Pose):
+        raise ValueError(f"{predictor.task.name} takes whole pictures: give boxes for pose only")
+    if boxes is not None and inputs is not None and inputs.max_side is not None:
+        raise ValueError("boxes are in pixels of the full pictures: leave max_side out, or let a detector find people")
+    if isinstance(source, str | Path) and folder.resolve().is_relative_to(Path(source).resolve()):
+        raise ValueError(f"output {folder} lies in the input {source}, where it would be read as input: give another")
+    gallery = Gallery(outputs.gallery, outputs.thumbnail)
+    overlays = folder / "overlays"
+
+    def skip(name: str) -> bool:
+        gallery.see(name)
+        path = output_path(overlays, name, ".jpg")
+        if outputs.overwrite or not writer.done(name) or (outputs.overlays and not path.is_file()):
+            return False
+        gallery.add_file(name, path)
+        return True
+
+    stream = Inputs(source, inputs, skip)
+    _check_run(predictor.description() | {"max_side": stream.config.max_side}, folder, outputs.overwrite)
+    writer = _writer(predictor, folder, outputs, boxes)
+    predicted = people = 0
+    try:
+        for picture, _, result in predictor.stream(_with_boxes(stream, predictor, boxes)):
+            mask = None if foreground is None else foreground(picture)
+            if outputs.overlays or gallery.see(picture.name):
+                drawn = writer.overlay(picture, result, mask)
+                gallery.add(picture.name, drawn, _caption(picture, result))
+                if outputs.overlays:
+                    land(output_path(overlays, picture.name, ".jpg"), formats.jpeg(drawn, outputs.jpeg_quality))
+            writer.write(picture, result, mask)
+            predicted += 1
+            people += len(result.boxes) if isinstance(result, PoseResult) else 0
+            if progress is not None:
+                progress(predicted + stream.skipped + stream.bad.total)
+        writer.finish()
+        if progress is not None:
+            progress(predicted + stream.skipped + stream.bad.total)
+    finally:
+        writer.close()
+    summary = Summary(predicted, stream.skipped, people, stream.bad, time.monotonic() - started)
+    _write_summary(folder, predictor.task.name, summary)
+    if outputs.gallery:
+        counts = ", ".join(f"{count} {reason}" for reason, count in sorted(stream.bad.counts.items()))
+        lines = [
+            f"{predicted} pictures predicted, {stream.skipped} were there, {stream.bad.total} passed over"
+            + (f": {counts}" if counts else ""),
+            *(f"{bad.name}: {bad.reason}: {bad.detail}" for bad in stream.bad.first[:20]),
+        ]
+        gallery.write(folder / "index.html", f"Populace: {predictor.task.name}", lines)
+    return summary
+
+
+def _with_boxes(
+    pictures: Inputs, predictor: Predictor, boxes: BoxFile | None
+) -> Iterator[tuple[InputPicture, formats.Pixels, Given]]:
+    for picture in read_ahead(pictures, pictures.config.ahead):
+        found: Boxes | None = None if boxes is None else boxes(picture.file_name)
+        if found is not None and boxes is not None and boxes.detections:
+            found = predictor.selected(found)
+        yield picture, picture.image, found
+
+
+def _writer(predictor: Predictor, folder: Path, outputs: OutputConfig, boxes: BoxFile | None) -> Writer:
+    task = predictor.task
+    if not isinstance(task, Pose):
+        return _WRITERS[task.name](folder, outputs, task)
+    if boxes is None:
+        return PoseWriter(folder, outputs, task)
+    return PoseWriter(folder, outputs, task, boxes.image_id, max(boxes.ids.values(), default=0) + 1)
+
+
+def _check_run(run: dict[str, Any], folder: Path, overwrite: bool) -> None:
+    """Results of two models in one folder would look like those of one."""
+    path = folder / "run.json"
+    if path.is_file() and not overwrite:
+        before = json.loads(path.read_text(encoding="utf-8"))
+        changed = sorted(key for key in before.keys() | run.keys() if before.get(key) != run.get(key))
+        if changed:
+            raise ValueError(
+                f"{folder} holds results of another run ({', '.join(changed)} differ): give another folder, or "
+                "overwrite to predict everything again"
+            )
+    land(path, (json.dumps(run, indent=1) + "\n").encode())
+
+
+def _caption(picture: InputPicture, result: Result) -> str:
+    height, width = picture.image.shape[:2]
+    people = f", {len(result.boxes)} people" if isinstance(result, PoseResult) else ""
+    return f"{width} x {height}{people}"
+
+
+def _write_summary(folder: Path, task: str, summary: Summary) -> None:
+    record = {
+        "task": task,
+        "predicted": summary.predicted,
+        "skipped": summary.skipped,
+        "people": summary.people,
+        "bad": dict(sorted(summary.bad.counts.items())),
+        "bad_pictures": [vars(bad) for bad in summary.bad.first],
+        "seconds": round(summary.seconds, 3),
+        "pictures_per_second": round(summary.predicted / max(summary.seconds, 1e-9), 3),
+    }
+    land(folder / "summary.json", (json.dumps(record, indent=1) + "\n").encode())

@@ -28,19 +28,23 @@ from pipeline.resources import RayConfig
 from pipeline.select import SelectConfig
 
 if TYPE_CHECKING:
+    from training.finetuning.config import FinetuneConfig as Finetune
     from training.pretraining.config import PretrainConfig as Pretrain
 else:
+    Finetune = Annotated[Any, LateConfig("training.finetuning.config", "FinetuneConfig")]
     Pretrain = Annotated[Any, LateConfig("training.pretraining.config", "PretrainConfig")]
 
 
 class PopulaceConfig(Config):
     """A whole run."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["source"]}, {"required": ["pretrain"]}]})
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": [name]} for name in ("source", "pretrain", "finetune")]}
+    )
 
     output: str = Field(
         min_length=1,
-        description="run directory: a local path or an fsspec URL; holds ledger/, shards/, pretrain/, ...",
+        description="run directory: a local path or an fsspec URL; holds ledger/, shards/, pretrain/, finetune-seg/",
     )
     source: AnySourceConfig | None = Field(None, description="where the images are; what curates needs it")
     chunk_rows: int = Field(256, ge=1, le=100_000, description="inputs per unit of work; fixed for a run")
@@ -50,14 +54,16 @@ class PopulaceConfig(Config):
     select: SelectConfig = SelectConfig()
     export: ExportConfig = Field(default_factory=lambda: ExportConfig())
     pretrain: Pretrain | None = Field(None, description="what `populace pretrain` trains; null: nothing")
+    finetune: Finetune | None = Field(None, description="the task that `populace finetune` trains; null: none")
     ray: RayConfig = RayConfig()
 
     @model_validator(mode="after")
     def _output_apart(self) -> PopulaceConfig:
         if self.source is None:
-            if self.pretrain is None:
+            if self.pretrain is None and self.finetune is None:
                 raise ValueError(
-                    "neither source nor pretrain is given: give source to curate, pretrain to train, or both"
+                    "neither source nor pretrain nor finetune is given: give source to curate, pretrain to train a "
+                    "backbone, finetune to train a task, or several"
                 )
             return self
         source, output = self.source.path, self.output
@@ -106,7 +112,7 @@ class PopulaceConfig(Config):
 
         Those in storage options mask themselves.
         """
-        dumped = self.model_dump(mode="json", exclude={"output", "ray", "pretrain"})
+        dumped = self.model_dump(mode="json", exclude={"output", "ray", "pretrain", "finetune"})
         if self.source is not None:
             dumped["source"]["path"] = redact_url(self.source.path)
         select = dumped["select"]

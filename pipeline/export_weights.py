@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline.rundir import PRETRAIN, RUN_FILE
+from pipeline.finetune_figures import best_checkpoint
+from pipeline.rundir import FINETUNE, PRETRAIN, RUN_FILE, finetune_folder
 from pipeline.storage import Storage
 from training.engine.checkpoint import FOLDER, Checkpoint, complete_checkpoints, load_whole
+from training.finetuning.config import FinetuneConfig
+from training.finetuning.model import task_model
 from training.models.checkpoints import Format, save_weights
 from training.models.rope import RopeEmbed, rope_periods
 from training.models.zoo import create
@@ -23,44 +26,57 @@ class ExportError(ValueError):
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: where, from which checkpoint, how many parameters."""
+    """What was written: where, which model of which checkpoint, how many parameters."""
 
     path: Path
+    which: str
     checkpoint: str
     parameters: int
 
 
 def export_weights(
     run: str,
-    which: str = "teacher",
+    which: str | None = None,
     format: Format = "sapiens2",
     step: int | None = None,
     output: str | None = None,
     dtype: str = "float32",
+    task: str | None = None,
 ) -> Exported:
-    """Write the backbone of a checkpoint.
+    """Write the backbone of a checkpoint, or a whole task model.
 
     Args:
-        run: a run's output folder, or its pretrain folder; path or fsspec URL.
-        which: "teacher" or "student".
+        run: a run's output folder, or its pretrain folder or one that was fine-tuned; path or fsspec URL.
+        which: "teacher" or "student"; None: the teacher of pretraining. Task models have a student only.
         format: as `save_weights` has it.
-        step: of the checkpoint; None: the newest.
+        step: of the checkpoint; None: the newest, or of a task model that with the best metric.
         output: a `.safetensors` file or a folder; None: `exports/` in the training run's folder, or the working
             folder where that is not on this machine.
         dtype: "float32" or "bfloat16".
+        task: fine-tuned in `run`; None: what the folder is of, else the pretraining.
 
     Raises:
         ExportError: `run` is no training run, or has no such checkpoint.
         CheckpointError: the checkpoint is damaged.
         WeightsError: the format cannot be written there.
     """
-    storage = _training_run(run)
-    checkpoint = _checkpoint(storage, step)
-    settings = (storage.read_json(RUN_FILE) or {})["identity"]["model"]
-    model = backbone_of(storage, checkpoint, which, settings)
+    storage = _training_run(run, task)
+    identity = (storage.read_json(RUN_FILE) or {})["identity"]
+    kind = identity["task"]["kind"] if "task" in identity else None
+    if task is not None and kind != task:
+        raise ExportError(f"{storage.root} is no run of the task {task}, but of {kind or 'pretraining'}")
+    if kind is not None and which == "teacher":
+        raise ExportError("a task model has no teacher: leave --which out, or give student")
+    if kind is None:
+        checkpoint, which = _checkpoint(storage, step), which or "teacher"
+        model = backbone_of(storage, checkpoint, which, identity["model"])
+    else:
+        best = best_checkpoint(storage) if step is None else None
+        checkpoint, which = best or _checkpoint(storage, step), kind
+        model = task_model_of(storage, checkpoint, identity)
     target = output or _default_output(storage, checkpoint, which, format, dtype)
     path = save_weights(model, target, format, dtype=getattr(torch, dtype))
-    return Exported(path, checkpoint.name, sum(parameter.numel() for parameter in model.parameters()))
+    return Exported(path, which, checkpoint.name, sum(parameter.numel() for parameter in model.parameters()))
 
 
 def backbone_of(storage: Storage, checkpoint: Checkpoint, which: str, settings: dict[str, Any]) -> nn.Module:
@@ -69,8 +85,24 @@ def backbone_of(storage: Storage, checkpoint: Checkpoint, which: str, settings: 
     Args:
         settings: the model section of the run's identity: `backbone` and `overrides`.
     """
-    stored = load_whole(storage, checkpoint, f"{which}/backbone.")
     model = create(settings["backbone"], device="meta", **settings["overrides"])
+    return _filled(model, storage, checkpoint, f"{which}/backbone.")
+
+
+def task_model_of(storage: Storage, checkpoint: Checkpoint, identity: dict[str, Any]) -> nn.Module:
+    """A task model of a fine-tuning run, float32.
+
+    Args:
+        identity: of the run, as `run.json` has it.
+    """
+    fields = {name: identity[name] for name in FinetuneConfig.model_fields if name in identity}
+    config = FinetuneConfig.model_validate({**fields, "batch": {**fields["batch"], "micro": 1}})
+    return _filled(task_model(config, torch.device("meta")), storage, checkpoint, "student/")
+
+
+def _filled(model: nn.Module, storage: Storage, checkpoint: Checkpoint, prefix: str) -> nn.Module:
+    """A module on the meta device with the tensors of a checkpoint."""
+    stored = load_whole(storage, checkpoint, prefix)
     missing = {name for name, _ in model.named_parameters()} ^ stored.keys()
     if missing:
         raise ExportError(
@@ -86,12 +118,17 @@ def backbone_of(storage: Storage, checkpoint: Checkpoint, which: str, settings: 
     return model
 
 
-def _training_run(run: str) -> Storage:
-    for storage in (Storage(run).child(PRETRAIN), Storage(run)):
+def _training_run(run: str, task: str | None) -> Storage:
+    given = Storage(run)
+    folder = PRETRAIN if task is None else finetune_folder(task)
+    for storage in (given.child(folder), given):
         if storage.exists(RUN_FILE) and storage.names(FOLDER):
             return storage
+    tasks = [name.removeprefix(FINETUNE) for name in given.names() if name.startswith(FINETUNE) and ".old-" not in name]
+    hint = f"; it has fine-tuned {', '.join(tasks)}: give --task {tasks[0]}" if tasks else ""
     raise ExportError(
-        f"{run} holds no checkpoint: give the output folder of a run that pretrains, or its {PRETRAIN} folder"
+        f"{run} holds no checkpoint{'' if task is None else f' of the task {task}'}: give the output folder of a run "
+        f"that trains, or its {folder} folder{hint}"
     )
 
 

@@ -3,8 +3,9 @@
 Nothing in it depends on when or where the run was done, so the same run gives the same bytes.
 
 Every stage has its part: curation's is the record itself, and what was trained stands under `pretrain`, as
-`pretrain/lineage.json` has it (`pipeline/pretrain_lineage.py`). Whichever stage ends last puts the parts together, and
-leaves out what was trained on other shards than those that are there now.
+`pretrain/lineage.json` has it (`pipeline/pretrain_lineage.py`); task models stand under `finetune` by task. Whichever
+stage ends last puts the parts together, and leaves out what was trained on other shards than those that are there now,
+and task models that began with another pretraining.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from curation.merging import Corpus, corpora_of, join_corpora
 from pipeline.config import PopulaceConfig
 from pipeline.export import MANIFEST, SHARDS
 from pipeline.plan import Plan
-from pipeline.rundir import PRETRAIN
+from pipeline.rundir import FINETUNE, PRETRAIN
 from pipeline.stages import StageSet
 from pipeline.storage import Storage
 
@@ -106,11 +107,29 @@ def lineage(
 
 def write_lineage(storage: Storage, record: dict[str, Any]) -> None:
     """Publish a run's record: curation's part as given, and that of what was trained on its present shards."""
-    whole = {key: value for key, value in record.items() if key != PRETRAIN}
+    whole = {key: value for key, value in record.items() if key not in (PRETRAIN, "finetune")}
     part = storage.read_json(f"{PRETRAIN}/{LINEAGE}")
     if part is not None and _is_of_present_shards(storage, part):
         whole[PRETRAIN] = part
+    tasks = _task_parts(storage, whole.get(PRETRAIN))
+    if tasks:
+        whole["finetune"] = tasks
     storage.write_bytes(LINEAGE, json_bytes(whole))
+
+
+def _task_parts(storage: Storage, pretrained: dict[str, Any] | None) -> dict[str, Any]:
+    """Records of the task models by task, but for those that began with another pretraining of this run."""
+    parts = {}
+    for name in storage.names():
+        if not name.startswith(FINETUNE) or ".old-" in name:
+            continue
+        part = storage.read_json(f"{name}/{LINEAGE}")
+        if part is None:
+            continue
+        began = part["pretrained"]
+        if began is None or (pretrained is not None and pretrained["checkpoint"] == began):
+            parts[name.removeprefix(FINETUNE)] = part
+    return parts
 
 
 def _is_of_present_shards(storage: Storage, part: dict[str, Any]) -> bool:

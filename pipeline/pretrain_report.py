@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.pretrain import PretrainResult
 from pipeline.storage import Storage
+from pipeline.training_run import TrainingResult
 from training.engine.checkpoint import FOLDER as CHECKPOINTS
 from training.watch import names
 from training.watch.events import METRICS_FILE, read_metrics
@@ -44,7 +44,7 @@ def newest_picture(folder: str) -> str | None:
     return storage.path(f"{PICTURES}/{found[-1]}") if found else None
 
 
-def print_pretrain_outcome(console: Console, result: PretrainResult) -> None:
+def print_pretrain_outcome(console: Console, result: TrainingResult) -> None:
     """The end of a training run."""
     numbers = training_numbers(result.folder)
     already = "" if result.trained else " (already finished)"

@@ -5,6 +5,7 @@ work/          plan, scores per chunk, downloads: what a restart builds on
 ledger/        one row per input
 shards/        the corpus
 pretrain/      what was trained on it: a run directory of its own (`pipeline/pretrain.py`)
+finetune-seg/  a task model, a run directory of its own as well; likewise other tasks (`pipeline/finetune.py`)
 lineage.json   from which bytes, code, models and configuration it came
 logs/
 """
@@ -24,6 +25,7 @@ from pipeline.storage import Storage
 RUN_FILE = "run.json"
 FORMAT = 1
 PRETRAIN = "pretrain"
+FINETUNE = "finetune-"
 BESIDE = frozenset({PRETRAIN, "lineage.json"})
 """What training alone leaves in a folder where nothing was curated yet."""
 
@@ -118,7 +120,7 @@ class RunDirectory:
         found = self.storage.names()
         if RUN_FILE not in found:
             # With what `--new` set aside of it: pretrain.old-1.
-            found = [name for name in found if not {name, name.partition(".old-")[0]} & BESIDE]
+            found = [name for name in found if not _beside(name)]
         if found and RUN_FILE not in found:
             raise RunConflictError(
                 f"{self.storage.root} is not empty and not a Populace run (it holds {', '.join(found[:5])}). "
@@ -165,6 +167,16 @@ class RunDirectory:
             number += 1
         os.replace(storage.root, f"{storage.root}.old-{number}")
         self.close()
+
+
+def finetune_folder(task: str) -> str:
+    """Where a task is fine-tuned, below the output."""
+    return f"{FINETUNE}{task}"
+
+
+def _beside(name: str) -> bool:
+    stem = name.partition(".old-")[0]
+    return bool({name, stem} & BESIDE) or stem.startswith(FINETUNE)
 
 
 def lock_folder(path: str | Path) -> int:

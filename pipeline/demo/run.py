@@ -24,12 +24,13 @@ from pipeline.demo.render import render
 from pipeline.demo.training import failures as training_failures
 from pipeline.export_weights import export_weights
 from pipeline.ledger import funnel
-from pipeline.pretrain import PretrainResult, pretrain
+from pipeline.pretrain import pretrain
 from pipeline.pretrain_report import print_pretrain_outcome, training_numbers
 from pipeline.progress import RunProgress
 from pipeline.report import funnel_table, results_console
 from pipeline.resources import ray_cluster
 from pipeline.storage import Storage
+from pipeline.training_run import TrainingResult
 
 RECIPE = Path(__file__).resolve().parents[2] / "configs" / "demo.yaml"
 PARTS = {"folder": "folder", "tars": "webdataset"}
@@ -83,7 +84,7 @@ def run_demo(output: Path, inputs: int, seed: int, console: Console) -> int:
     return 0 if passes(report) and not problems else 1
 
 
-def _show_training(out: Console, trained: PretrainResult, config: PopulaceConfig) -> list[str]:
+def _show_training(out: Console, trained: TrainingResult, config: PopulaceConfig) -> list[str]:
     """Print what was learnt, and where it is; returns what is wrong with it."""
     print_pretrain_outcome(out, trained)
     assert config.pretrain is not None

@@ -80,7 +80,7 @@ def test_all_unknown_keys_are_named_at_once() -> None:
         ({"output": "o", "source": {"path": "p"}}, "source.kind: missing; valid: folder, webdataset, parquet, urls"),
         ({"output": "o", "source": {"kind": "foldr"}}, "source.kind: 'foldr' is not known: did you mean folder?"),
         ({"output": "o", "source": {"kind": 3, "path": "p"}}, "source.kind: '3' is not known"),
-        ({"output": "o"}, "(top level): neither source nor pretrain is given"),
+        ({"output": "o"}, "(top level): neither source nor pretrain nor finetune is given"),
         (base(scorers={"person": {"kind": "yuface", "batch_size": 0}}), "scorers.person.batch_size: Input should be"),
         (base(chunk_rows="many"), "chunk_rows: Input should be a valid integer"),
         (base(policy={"too_small": {"min": 9, "max": 1}}), "policy.too_small: min 9.0 is larger than max 1.0"),
@@ -220,7 +220,10 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "recipe", sorted(path.name for path in (ROOT / "configs").glob("*.yaml") if not path.name.startswith("pretrain"))
+    "recipe",
+    sorted(
+        path.name for path in (ROOT / "configs").glob("*.yaml") if not path.stem.startswith(("pretrain", "finetune"))
+    ),
 )
 def test_recipes_load_with_the_documented_overrides(recipe: str) -> None:
     overrides = ["source.kind=folder", "source.path=DIR", "output=RUN"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from curation.config import Config
-from training.engine.config import OptimiserConfig, TrainConfig
+from training.engine.config import CheckpointConfig, OptimiserConfig, TrainConfig
 from training.finetuning.pictures import SyntheticConfig
 from training.models.config import BackboneConfig
 from training.models.zoo import model_spec
@@ -40,14 +40,14 @@ class _TaskSection(Config):
 class PoseSection(_TaskSection):
     """Keypoints of people in their boxes."""
 
-    kind: Literal["pose"]
+    kind: Literal["pose"] = "pose"
     pose: PoseConfig = Field(default_factory=PoseConfig)
 
 
 class SegSection(_TaskSection):
     """Body parts."""
 
-    kind: Literal["seg"]
+    kind: Literal["seg"] = "seg"
     frames: DenseFrameConfig | None = Field(None, description="null: the released recipe of body parts")
     seg: SegmentationConfig = Field(default_factory=SegmentationConfig)
 
@@ -55,7 +55,7 @@ class SegSection(_TaskSection):
 class NormalSection(_TaskSection):
     """Surface normals."""
 
-    kind: Literal["normal"]
+    kind: Literal["normal"] = "normal"
     frames: DenseFrameConfig = DenseFrameConfig()
     normal: NormalConfig = Field(default_factory=NormalConfig)
 
@@ -63,7 +63,7 @@ class NormalSection(_TaskSection):
 class PointmapSection(_TaskSection):
     """Points in metres."""
 
-    kind: Literal["pointmap"]
+    kind: Literal["pointmap"] = "pointmap"
     frames: DenseFrameConfig = DenseFrameConfig()
     pointmap: PointmapConfig = Field(default_factory=PointmapConfig)
 
@@ -71,7 +71,7 @@ class PointmapSection(_TaskSection):
 class AlbedoSection(_TaskSection):
     """Albedo."""
 
-    kind: Literal["albedo"]
+    kind: Literal["albedo"] = "albedo"
     frames: DenseFrameConfig = DenseFrameConfig()
     albedo: AlbedoConfig = Field(default_factory=AlbedoConfig)
 
@@ -92,7 +92,16 @@ class FinetuneModelConfig(Config):
         None,
         description="a backbone (`populace export-weights`, or a released one), or a whole task model; null: random",
     )
+    from_pretrain: bool = Field(
+        False, description="begin with the teacher of the same run's `pretrain`, which has to be finished"
+    )
     freeze_backbone: bool = Field(False, description="train the head only")
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> FinetuneModelConfig:
+        if self.from_pretrain and self.initial_weights is not None:
+            raise ValueError("from_pretrain is true and initial_weights is given: give one of them")
+        return self
 
     def backbone_config(self) -> BackboneConfig:
         """The encoder's sizes.
@@ -127,6 +136,12 @@ class FinetuneOptimiserConfig(OptimiserConfig):
     )
 
 
+class FinetuneCheckpointConfig(CheckpointConfig):
+    """The task's metric is taken with every checkpoint."""
+
+    keep_best: int = Field(1, ge=0, description="checkpoints with the best figures of the task's metric that are kept")
+
+
 class FinetuneConfig(TrainConfig):
     """A fine-tuning run of one task."""
 
@@ -138,6 +153,7 @@ class FinetuneConfig(TrainConfig):
     data: SyntheticConfig = SyntheticConfig()
     workers: int = Field(4, ge=0, description="processes of each rank that load; 0: the training process loads")
     optimiser: FinetuneOptimiserConfig = FinetuneOptimiserConfig()
+    checkpoint: FinetuneCheckpointConfig = FinetuneCheckpointConfig()
 
     @model_validator(mode="after")
     def _fits_together(self) -> FinetuneConfig:
@@ -167,9 +183,15 @@ class FinetuneConfig(TrainConfig):
                 return tasks.AlbedoSetup(self.size, section.augmentation, section.frames, section.albedo)
 
     def identity(self) -> dict[str, Any]:
-        """What fixes the losses of a run: not workers, micro-batches, checkpoints, logs."""
+        """What fixes the losses of a run: not workers, checkpoints, logs.
+
+        The losses of normals, points and albedo are means over the pixels of people in a micro-batch (released), so
+        that pictures that are alone or together weigh differently: there `batch.micro` is part of the run. (Micro-
+        batches are the same pictures whatever the number of workers.)
+        """
         dumped = self.model_dump(mode="json", exclude={"engine", "checkpoint", "watch", "workers"})
-        dumped["batch"] = {"size": self.batch.size}
+        if isinstance(self.task, PoseSection | SegSection):
+            del dumped["batch"]["micro"]
         dumped["precision"] = self.engine.precision
         return dumped
 

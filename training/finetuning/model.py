@@ -38,9 +38,7 @@ class FinetuneModel(Trainable):
     def __init__(self, config: FinetuneConfig) -> None:
         super().__init__()
         self.config, self.setup = config, config.setup()
-        backbone = config.model.backbone_config().replace(image_size=config.size)
-        head = self.setup.head(task_head_config(self.setup.name, config.model.backbone, backbone))
-        self.student = TaskModel(Backbone(backbone), build_head(head))
+        self.student = task_model(config)
         if config.model.freeze_backbone:
             self.student.backbone.requires_grad_(False)
         if config.engine.activation_checkpointing:
@@ -106,6 +104,18 @@ class FinetuneModel(Trainable):
             losses = self.setup.loss(output, targets)
             terms = torch.stack([losses[f"loss_{name}"].float() for name in self.terms])
         return TaskOutput(total_loss(losses), terms.detach())
+
+
+def task_model(config: FinetuneConfig, device: torch.device | None = None) -> TaskModel:
+    """The network alone, with random weights; its names are those of released task models.
+
+    Args:
+        device: torch's default where None; "meta" allocates nothing.
+    """
+    backbone = config.model.backbone_config().replace(image_size=config.size)
+    setup = config.setup()
+    head = setup.head(task_head_config(setup.name, config.model.backbone, backbone))
+    return TaskModel(Backbone(backbone, device=device), build_head(head, device=device))
 
 
 def _blank(setup: Any) -> Picture:

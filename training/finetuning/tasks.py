@@ -18,6 +18,7 @@ from training.tasks.albedo import Albedo, AlbedoConfig
 from training.tasks.augment import RECIPES, AugmentConfig, augment
 from training.tasks.canonical import canonical_scale
 from training.tasks.frames import Frame, Size, letterbox, stretch
+from training.tasks.keypoint_sets import convert, keypoint_set
 from training.tasks.normal import Normal, NormalConfig
 from training.tasks.pointmap import Pointmap, PointmapConfig
 from training.tasks.pose import Pose, PoseConfig
@@ -79,7 +80,15 @@ class PoseSetup(TaskSetup):
         super().__init__(size, augmentation)
         self.task = Pose(config)
 
+    def in_set(self, picture: Picture) -> Picture:
+        """With the keypoints of this set, where the picture has those of the 308 and the set is another."""
+        own, whole = self.task.set, keypoint_set("sapiens308")
+        if picture.keypoints is None or not picture.keypoints.shape[1] == len(whole) != len(own):
+            return picture
+        return replace(picture, keypoints=convert(picture.keypoints, whole, own))
+
     def sample(self, picture: Picture, rng: np.random.Generator) -> tuple[Image, Targets] | None:
+        picture = self.in_set(picture)
         people = 0 if picture.keypoints is None else len(picture.keypoints)
         if not people:
             return None
@@ -93,6 +102,7 @@ class PoseSetup(TaskSetup):
         return self.task.loss(output, targets)
 
     def crops(self, picture: Picture) -> list[tuple[Frame, Image]]:
+        picture = self.in_set(picture)
         people = 0 if picture.keypoints is None else len(picture.keypoints)
         frames = [self.task.frame(picture, person, self.size) for person in range(people)]
         return [(frame, self.task.sample(picture, person, frame)[0]) for person, frame in enumerate(frames)]
@@ -103,7 +113,7 @@ class PoseSetup(TaskSetup):
             picture.id,
             found.keypoints,
             found.instance_scores(),
-            picture.keypoints,
+            self.in_set(picture).keypoints,
             picture.areas,
             picture.boxes,
             owners=np.arange(len(frames)),

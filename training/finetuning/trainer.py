@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from typing import Any
 
 from curation.config import fingerprint
 from pipeline.storage import Storage
@@ -22,6 +23,9 @@ from training.models.task_model import task_head_config
 from training.watch.json_values import dump
 
 PROBE = "probe.json"
+"""Beside a checkpoint: its figures."""
+MEASURED = "measured"
+"""Folder with the same records of every step that was measured, step-000000000.json (untrained) first."""
 START_FACTOR = 1e-3
 """Of the peak learning rate at the first step of warm-up (released)."""
 
@@ -80,12 +84,23 @@ class FinetuneTrainer(Loop[TaskBatch]):
         """Of the samples of a micro-batch."""
         return list(zip(batch.places, batch.ids, strict=True))
 
+    def begin(self) -> None:
+        """Before the first step: what the model is worth untrained."""
+        if self.state.step == 0:
+            self._measure()
+
     def after_saving(self, journal: Journal | None) -> None:
         """Measure what was saved; the figure is what `checkpoint.keep_best` goes by."""
+        record = self._measure()
+        if record is not None:
+            self.storage.write_bytes(f"{folder_of(self.state.step)}/{PROBE}", dump(record, indent=1) + b"\n")
+
+    def _measure(self) -> dict[str, Any] | None:
+        """The record of the model as it is, on rank 0; every rank takes part."""
         with self.stopwatch.part("measure"):
             figures = measured(self.model, self.setup, self.held_out, self.parallel)
         if self.parallel.rank != 0:
-            return
+            return None
         metric = self.setup.metric
         value = figures[metric.primary]
         record = {
@@ -96,7 +111,8 @@ class FinetuneTrainer(Loop[TaskBatch]):
             "pictures": len(self.held_out),
             "figures": figures,
         }
-        self.storage.write_bytes(f"{folder_of(self.state.step)}/{PROBE}", dump(record, indent=1) + b"\n")
+        self.storage.write_bytes(f"{MEASURED}/step-{self.state.step:09d}.json", dump(record, indent=1) + b"\n")
         if self.report is not None:
             shown = f"{self.setup.name} {metric.primary} {value:.4f} after {self.state.step:,} steps"
             self.report(self.state.step, {MESSAGE: shown}, False)
+        return record

@@ -1,0 +1,81 @@
+"""What a person sees of a finished fine-tuning run: its metric, and where the best checkpoint is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.finetune_figures import best_checkpoint, best_of, measured_records
+from pipeline.pretrain_report import training_numbers
+from pipeline.storage import Storage
+from pipeline.training_run import TrainingResult
+from training.engine.checkpoint import folder_of
+from training.watch import names
+from training.watch.events import METRICS_FILE
+
+SHOWN = 8
+"""Figures of a task that the table has, besides the one that counts."""
+
+
+def finetune_numbers(folder: str) -> dict[str, Any]:
+    """Losses as `training_numbers` has them, and the task's figures.
+
+    Returns:
+        also "metric", and "measured": {"first": record, "best": ..., "last": ...} with records as `probe.json` has
+        them, and "best_checkpoint", a path.
+    """
+    storage = Storage(folder)
+    records = measured_records(storage)
+    numbers = training_numbers(folder)
+    if not records:
+        return numbers
+    best = best_of(records) or records[-1]
+    kept = best_checkpoint(storage)
+    return {
+        **numbers,
+        "metric": records[0]["metric"],
+        "measured": {"first": records[0], "best": best, "last": records[-1]},
+        "best_checkpoint": None if kept is None else storage.path(kept.name),
+    }
+
+
+def print_finetune_outcome(console: Console, result: TrainingResult) -> None:
+    """The end of a fine-tuning run."""
+    numbers = finetune_numbers(result.folder)
+    already = "" if result.trained else " (already finished)"
+    measured = numbers.get("measured", {})
+    task = measured["first"]["task"] if measured else ""
+    table = Table(title=f"Fine-tuning {task}, {result.steps:,} steps{already}", title_justify="left")
+    for column in ("", "first", "best", "last"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    if measured:
+        table.add_row("step", *(f"{record['step']:,}" for record in measured.values()))
+        for name in _figures(numbers):
+            table.add_row(name, *(_number(record["figures"].get(name)) for record in measured.values()))
+    loss = names.LOSS
+    if loss in numbers["last"]:
+        table.add_row("training loss", _number(numbers["first"].get(loss)), "", _number(numbers["last"][loss]))
+    console.print(table)
+    best = numbers.get("best_checkpoint")
+    lines = []
+    if best is not None:
+        note = "" if best.endswith(folder_of(measured["best"]["step"])) else "   (of those that are kept)"
+        lines.append(f"best      {best}/{note}; populace export-weights {result.folder}")
+    lines += [
+        f"last      {result.folder}/{result.checkpoint}/",
+        f"metrics   {result.folder}/{METRICS_FILE}   and measured/",
+    ]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _figures(numbers: dict[str, Any]) -> list[str]:
+    """The figure that counts first, then some of the others."""
+    names_ = list(numbers["measured"]["last"]["figures"])
+    return [numbers["metric"], *[name for name in names_ if name != numbers["metric"]][:SHOWN]]
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{float(value):.4f}"

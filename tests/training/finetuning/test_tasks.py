@@ -1,0 +1,100 @@
+"""The five tasks behind one face: the truth, put through a crop and back, has nearly the best figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.fixtures.finetuning import TASKS, finetune_config
+from training.finetuning.pictures import open_pictures
+from training.finetuning.tasks import DenseSetup, PoseSetup, TaskSetup, stacked
+from training.tasks import pose_codec
+from training.tasks.augment import RECIPES
+
+
+def made(name: str, **changes: Any) -> tuple[TaskSetup, Any]:
+    people = {"size": [128, 96], "people": [1, 2], "portraits": 0.0}
+    config = finetune_config(name, size=[192, 144], data={"people": people}, **changes)
+    return config.setup(), open_pictures(config.data)[0]
+
+
+def perfect(setup: TaskSetup, picture: Any, number: int, frame: Any) -> Any:
+    """The output that a perfect model would give for a crop."""
+    if isinstance(setup, PoseSetup):
+        targets = setup.task.sample(setup.in_set(picture), number, frame)[1]
+        size = (frame.size[0] // 4, frame.size[1] // 4)
+        points = targets["points"][None] * torch.tensor([size[1] - 1.0, size[0] - 1.0])
+        return pose_codec.encode(points, targets["visible"][None], size)[0]
+    assert isinstance(setup, DenseSetup)
+    targets = setup.task.targets(setup.moved(picture, frame))
+    if setup.name == "seg":
+        return torch.nn.functional.one_hot(targets["labels"].long(), 29).permute(2, 0, 1)[None].float()
+    if setup.name == "pointmap":
+        return targets["points"][None], targets["scale"][None, None]
+    return targets["normals" if setup.name == "normal" else "albedo"][None]
+
+
+@pytest.mark.parametrize(
+    ("name", "figure", "least", "most"),
+    [
+        ("pose", "ap", 0.95, 1.0),
+        ("seg", "miou", 0.85, 1.0),
+        ("normal", "median_deg", 0.0, 3.0),
+        ("pointmap", "l2", 0.0, 0.1),
+        ("albedo", "mae", 0.0, 0.03),
+    ],
+)
+def test_the_truth_has_nearly_the_best_figures(name: str, figure: str, least: float, most: float) -> None:
+    """A crop, a scale or a unit that is wrong on one of both ways shows here."""
+    setup, pictures = made(name)
+    metric = setup.new_metric()
+    for index in range(3):
+        picture = pictures[index]
+        frames = [frame for frame, _ in setup.crops(picture)]
+        outputs = [perfect(setup, picture, number, frame) for number, frame in enumerate(frames)]
+        setup.add(metric, picture, frames, stacked(outputs))
+    found = metric.compute()[figure]
+    assert least <= found <= most
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_sample_has_the_size_of_the_frame_and_is_a_function_of_its_key(name: str) -> None:
+    setup, pictures = made(name, task={"augmentation": None})
+
+    def sample(key: int) -> Any:
+        return setup.sample(pictures[0], np.random.Generator(np.random.Philox(key=key)))
+
+    one, same, other = sample(1), sample(1), sample(2)
+    assert one is not None
+    assert one[0].shape == (192, 144, 3)
+    assert np.array_equal(one[0], same[0])
+    assert all(torch.equal(value, same[1][key]) for key, value in one[1].items())
+    assert other is None or not np.array_equal(one[0], other[0])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_augmentation_is_the_released_recipe_unless_another_is_given(name: str) -> None:
+    assert made(name, task={"augmentation": None})[0].augmentation == RECIPES[name]
+    assert made(name)[0].augmentation.photometric_probability == 0
+
+
+def test_keypoints_of_308_serve_a_smaller_set() -> None:
+    setup, pictures = made("pose")
+    assert isinstance(setup, PoseSetup)
+    picture = pictures[0]
+    smaller = setup.in_set(picture)
+    assert picture.keypoints.shape[1:] == (308, 3)
+    assert smaller.keypoints is not None
+    assert smaller.keypoints.shape[1:] == (17, 3)
+    assert np.array_equal(smaller.keypoints[:, 0], picture.keypoints[:, 0])  # the nose is first in both
+    assert setup.in_set(smaller) is smaller
+
+
+def test_pairs_of_outputs_stay_pairs() -> None:
+    maps = [torch.full((1, 3, 2, 2), float(number)) for number in range(2)]
+    assert stacked(maps).shape == (2, 3, 2, 2)
+    points, scales = stacked([(item, torch.ones(1, 1)) for item in maps])
+    assert (points.shape, scales.shape) == ((2, 3, 2, 2), (2, 1))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class EngineConfig(Config):
-    """On what a run trains. Of these only `precision` changes its losses by more than rounding."""
+    """On what a run trains. Losses change by no more than rounding, except with `precision`, and with `workers` where a
+    loss looks at the pictures of all of them (`PretrainConfig.rows_at_a_time`)."""
 
     kind: Literal["zero3", "single"] = Field(
         "zero3", description="zero3: Ray Train workers with DeepSpeed ZeRO-3; single: plain torch in this process"
@@ -113,7 +114,8 @@ class OptimiserConfig(Config):
 
 
 class BatchConfig(Config):
-    """How many pictures make a step. Only `size` changes what is learnt."""
+    """How many pictures make a step. `micro` changes losses by rounding only, except where they are pooled over the
+    pixels of a micro-batch (fine-tuning of normals, pointmap and albedo)."""
 
     size: int = Field(2048, ge=1, description="pictures of a step, over all workers; the paper is silent (our reading)")
     micro: int = Field(8, ge=1, description="pictures at a time on one worker; what its memory holds")

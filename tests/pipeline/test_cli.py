@@ -272,12 +272,14 @@ def test_what_changes_under_a_run_is_found(tmp_path: Path, capsys: Captured) -> 
 def test_a_signal_has_its_exit_code_and_the_run_goes_on_later(
     sent: signal.Signals, code: int, message: str, tmp_path: Path, ray_cluster: str, capsys: Captured
 ) -> None:
-    pool.write_folder(tmp_path / "pool", 60)  # enough to be in the midst of it on a busy machine
+    pool.write_folder(tmp_path / "pool", 20)
     recipe = write_recipe(tmp_path, output=str(tmp_path / "run"))
     arguments = ["curate", recipe, f"source.path={tmp_path}/pool", "--json"]
     running = subprocess.Popen(
         [sys.executable, "-m", "pipeline.cli", *arguments, f"ray.address={ray_cluster}"], cwd=ROOT, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # Tests that a shell runs in the background ignore SIGINT, and so would what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 60
@@ -294,7 +296,7 @@ def test_a_signal_has_its_exit_code_and_the_run_goes_on_later(
     assert f"{message}; the same command continues where it stopped" in err
     assert "Traceback" not in err
     assert main([*arguments, "--quiet"]) == 0
-    assert json.loads(capsys.readouterr().out)["inputs"] == 60
+    assert json.loads(capsys.readouterr().out)["inputs"] == 20
 
 
 def test_a_reader_that_goes_away_is_no_error(finished: tuple[Path, dict[str, Any], str]) -> None:

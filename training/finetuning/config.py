@@ -14,7 +14,7 @@ from curation.config import Config
 from training.engine.config import CheckpointConfig, OptimiserConfig, TrainConfig
 from training.finetuning.pictures import SyntheticConfig
 from training.models.config import BackboneConfig
-from training.models.zoo import model_spec
+from training.models.zoo import backbone_of
 from training.tasks.albedo import AlbedoConfig
 from training.tasks.augment import AugmentConfig
 from training.tasks.normal import NormalConfig
@@ -104,18 +104,8 @@ class FinetuneModelConfig(Config):
         return self
 
     def backbone_config(self) -> BackboneConfig:
-        """The encoder's sizes.
-
-        Raises:
-            ValueError: there is no such backbone, or an override is not one of its fields.
-        """
-        try:
-            spec = model_spec(self.backbone, **self.overrides)
-        except TypeError as error:
-            raise ValueError(str(error)) from None
-        if spec.task is not None:
-            raise ValueError(f"{self.backbone!r} is a task model; give its backbone, {spec.backbone!r}, and the task")
-        return spec.config
+        """The encoder's sizes; ValueError as `backbone_of` says."""
+        return backbone_of(self.backbone, self.overrides)
 
 
 class FinetuneOptimiserConfig(OptimiserConfig):

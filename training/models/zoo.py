@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +87,21 @@ def model_spec(name: str, **overrides: Any) -> ModelSpec:
     config = BACKBONES[backbone].replace(**overrides) if overrides else BACKBONES[backbone]
     head = task_head_config(task, backbone, config) if task else None
     return ModelSpec(name, backbone, task, config, head)
+
+
+def backbone_of(name: str, overrides: Mapping[str, Any]) -> BackboneConfig:
+    """The sizes of a backbone that a configuration names.
+
+    Raises:
+        ValueError: there is no such backbone, an override is not one of `OVERRIDES`, or it is a task model's name.
+    """
+    try:
+        spec = model_spec(name, **overrides)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    if spec.task is not None:
+        raise ValueError(f"{name!r} is a task model; give its backbone, {spec.backbone!r}")
+    return spec.config
 
 
 def create(

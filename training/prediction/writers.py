@@ -54,9 +54,9 @@ class Writer(ABC):
 class _DenseWriter(Writer):
     """Files of their own for each picture: {(folder, suffix): bytes}."""
 
+    @abstractmethod
     def _outputs(self) -> list[tuple[str, str]]:
         """(folder, suffix) of each file."""
-        raise NotImplementedError
 
     def done(self, name: str) -> bool:
         return all(output_path(self.folder / kind, name, suffix).is_file() for kind, suffix in self._outputs())

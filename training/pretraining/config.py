@@ -17,7 +17,7 @@ from training.engine.config import BatchConfig, CheckpointConfig, EngineConfig, 
 from training.models.config import BackboneConfig
 from training.models.decoder import DecoderConfig
 from training.models.projection import ProjectionConfig
-from training.models.zoo import model_spec
+from training.models.zoo import backbone_of
 from training.objectives.distillation import DistillationConfig
 from training.objectives.ema import EmaConfig
 from training.objectives.koleo import KoleoConfig
@@ -66,18 +66,8 @@ class ModelConfig(Config):
     )
 
     def backbone_config(self) -> BackboneConfig:
-        """The encoder's sizes.
-
-        Raises:
-            ValueError: there is no such backbone, or an override is not one of its fields.
-        """
-        try:
-            spec = model_spec(self.backbone, **self.overrides)
-        except TypeError as error:
-            raise ValueError(str(error)) from None
-        if spec.task is not None:
-            raise ValueError(f"{self.backbone!r} is a task model; pretraining takes its backbone, {spec.backbone!r}")
-        return spec.config
+        """The encoder's sizes; ValueError as `backbone_of` says."""
+        return backbone_of(self.backbone, self.overrides)
 
     def decoder_config(self) -> DecoderConfig:
         """The reconstruction decoder's sizes."""

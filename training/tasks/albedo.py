@@ -12,7 +12,7 @@ from torch import Tensor
 
 from training.data.labelled import Picture
 from training.tasks.albedo_losses import chromaticity, low_frequency, rgb_mean
-from training.tasks.dense_losses import full_precision, gradient, guarded, l1, l2, resized_to
+from training.tasks.dense_losses import full_precision, gradient, l1, l2, weighted_terms
 from training.tasks.dense_task import (
     DenseConfig,
     channels_first,
@@ -113,23 +113,17 @@ class Albedo:
             output: [B, 3, h, w], any float dtype.
             targets: batched `targets`.
         """
-        config, target, mask = self.config, targets["albedo"], targets["mask"]
+        config = self.config
         check_output(output, 3, "albedo maps")
-        with torch.autocast(output.device.type, enabled=False):
-            prediction = resized_to(full_precision(output), target)
-            losses = {}
-            for name, weight, term in (
-                ("l1", config.l1_weight, l1),
-                ("l2", config.l2_weight, l2),
-                ("gradient", config.gradient_weight, _half_gradient),
-                ("chromaticity", config.chromaticity_weight, chromaticity),
-                ("low_frequency", config.low_frequency_weight, low_frequency),
-                ("rgb_mean", config.rgb_mean_weight, rgb_mean),
-            ):
-                if weight:
-                    loss = weight * term(prediction, target, mask)
-                    losses[f"loss_{name}"] = guarded(loss) if config.guard else loss
-        return losses
+        terms = (
+            ("l1", config.l1_weight, l1),
+            ("l2", config.l2_weight, l2),
+            ("gradient", config.gradient_weight, _half_gradient),
+            ("chromaticity", config.chromaticity_weight, chromaticity),
+            ("low_frequency", config.low_frequency_weight, low_frequency),
+            ("rgb_mean", config.rgb_mean_weight, rgb_mean),
+        )
+        return weighted_terms(terms, output, targets["albedo"], targets["mask"], config.guard)
 
     def unflip(self, output: Tensor) -> Tensor:
         """Albedo of a mirrored picture [..., 3, h, w] as that of the picture. An involution."""

@@ -8,13 +8,17 @@ the mask take no part, whatever they are (nan included). Terms compute in float3
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 UNIT_EPSILON = 1e-6  # the released losses and evaluators normalise vectors with it
+
+
+Term = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(prediction, target, mask) -> a scalar."""
 
 
 def full_precision(tensor: Tensor) -> Tensor:
@@ -42,6 +46,22 @@ def guarded(loss: Tensor) -> Tensor:
     Gradients through a guarded value may still be nan; the engine checks the gradient's norm.
     """
     return torch.nan_to_num(loss, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def weighted_terms(
+    terms: Iterable[tuple[str, float, Term]], output: Tensor, target: Tensor, mask: Tensor, guard: bool
+) -> dict[str, Tensor]:
+    """`loss_<name>`: weight times term for every weight above 0, in float32.
+
+    Args:
+        terms: name, weight, term.
+        output: [B, C, h, w], any float dtype; resized bilinearly to the target's size first.
+        guard: see `guarded`.
+    """
+    with torch.autocast(output.device.type, enabled=False):
+        prediction = resized_to(full_precision(output), target)
+        losses = {f"loss_{name}": weight * term(prediction, target, mask) for name, weight, term in terms if weight}
+    return {name: guarded(loss) for name, loss in losses.items()} if guard else losses
 
 
 def resized_to(prediction: Tensor, target: Tensor) -> Tensor:

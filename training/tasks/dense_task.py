@@ -24,7 +24,11 @@ class DenseConfig(Config):
     max_share: float = Field(
         0.96, gt=0, le=1, description="training leaves out frames with more valid pixels than this (released)"
     )
-    guard: bool = Field(True, description="nan and infinite terms become 0 (released); off: they reach the total")
+    guard: bool = Field(
+        False,
+        description="nan and infinite terms become 0 (released: true). Ours is off: a model that has diverged would "
+        "show a loss of 0, and the run's own guard (watch.guard) could not see it",
+    )
 
 
 def required(value: Label | None, name: str, picture: Picture) -> Label:

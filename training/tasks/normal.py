@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from training.data.labelled import Picture
-from training.tasks.dense_losses import cosine, full_precision, gradient, guarded, l1, l2, resized_to, unit
+from training.tasks.dense_losses import cosine, full_precision, gradient, l1, l2, unit, weighted_terms
 from training.tasks.dense_task import (
     DenseConfig,
     channels_first,
@@ -90,21 +90,15 @@ class Normal:
             output: [B, 3, h, w], any float dtype.
             targets: batched `targets`.
         """
-        config, target, mask = self.config, targets["normals"], targets["mask"]
+        config = self.config
         check_output(output, 3, "normals")
-        with torch.autocast(output.device.type, enabled=False):
-            prediction = resized_to(full_precision(output), target)
-            losses = {}
-            for name, weight, term in (
-                ("cosine", config.cosine_weight, cosine),
-                ("l1", config.l1_weight, l1),
-                ("l2", config.l2_weight, l2),
-                ("gradient", config.gradient_weight, gradient),
-            ):
-                if weight:
-                    loss = weight * term(prediction, target, mask)
-                    losses[f"loss_{name}"] = guarded(loss) if config.guard else loss
-        return losses
+        terms = (
+            ("cosine", config.cosine_weight, cosine),
+            ("l1", config.l1_weight, l1),
+            ("l2", config.l2_weight, l2),
+            ("gradient", config.gradient_weight, gradient),
+        )
+        return weighted_terms(terms, output, targets["normals"], targets["mask"], config.guard)
 
     def unflip(self, output: Tensor) -> Tensor:
         """Normals of a mirrored picture [..., 3, h, w] as those of the picture: mirrored, x negated. An involution.

@@ -31,7 +31,11 @@ class SegmentationConfig(Config):
     min_foreground: float = Field(
         0.01, ge=0, le=1, description="training leaves out frames with a smaller share of labelled parts (released)"
     )
-    guard: bool = Field(True, description="nan and infinite terms become 0 (released); off: they reach the total")
+    guard: bool = Field(
+        False,
+        description="nan and infinite terms become 0 (released: true). Ours is off: a model that has diverged would "
+        "show a loss of 0, and the run's own guard (watch.guard) could not see it",
+    )
 
 
 class Segmentation:

@@ -62,7 +62,7 @@ def test_models_for_4k_decode_half_of_the_resolution_unless_told_otherwise() -> 
         ({"views": {"global_count": 1, "local_count": 0}}, "at least 2 views"),
         ({"views": {"global_size": [64, 50]}}, "multiples of 16"),
         ({"views": {"local_size": [33, 32]}}, "multiples of 16"),
-        ({"model": {"backbone": "tiny_pose"}}, "task model; pretraining takes its backbone, 'tiny'"),
+        ({"model": {"backbone": "tiny_pose"}}, "is a task model; give its backbone, 'tiny'"),
         ({"model": {"backbone": "huge"}}, "huge"),
         ({"model": {"overrides": {"wideness": 3}}}, "wideness"),
         ({"model": {"decoder_heads": 3}}, "heads"),

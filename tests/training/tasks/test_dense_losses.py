@@ -132,6 +132,16 @@ def test_total_sums_losses_only_and_wants_one() -> None:
         terms.total_loss({"acc_seg": torch.tensor(1.0)})
 
 
+@pytest.mark.parametrize("guard", [False, True])
+def test_terms_with_a_weight_are_weighed_resized_and_guarded_on_request(guard: bool) -> None:
+    target, mask = torch.ones(1, 3, 4, 4), torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    used = (("l1", 2.0, terms.l1), ("l2", 0.0, terms.l2))
+    found = terms.weighted_terms(used, torch.zeros(1, 3, 2, 2), target, mask, guard)
+    assert {name: float(value) for name, value in found.items()} == {"loss_l1": 6.0}  # 3 channels a pixel, twice
+    bad = terms.weighted_terms(used, torch.full((1, 3, 2, 2), torch.nan), target, mask, guard)["loss_l1"]
+    assert float(bad) == 0 if guard else bool(bad.isnan())
+
+
 def test_guard_turns_what_is_not_finite_to_zero() -> None:
     values = torch.tensor([math.nan, math.inf, -math.inf, 2.0])
     assert terms.guarded(values).tolist() == [0.0, 0.0, 0.0, 2.0]

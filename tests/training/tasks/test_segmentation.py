@@ -69,15 +69,15 @@ def test_loss_follows_the_configuration() -> None:
         Segmentation().loss(output, {"labels": labels})
 
 
-def test_smaller_logits_are_resized_and_nan_is_guarded() -> None:
+def test_smaller_logits_are_resized_and_nan_is_hidden_on_request_only() -> None:
     task = Segmentation(SegmentationConfig(classes=THREE))
     labels = torch.from_numpy(blocks(12, 12))[None]
     losses = task.loss(logits(blocks(6, 6))[None], {"labels": labels})
     assert float(losses["acc_seg"]) == 100.0
     bad = torch.full((1, 3, 6, 6), torch.nan)
-    assert float(total_loss(task.loss(bad, {"labels": labels}))) == 0.0
-    open_task = Segmentation(SegmentationConfig(classes=THREE, guard=False))
-    assert bool(total_loss(open_task.loss(bad, {"labels": labels})).isnan())
+    assert bool(total_loss(task.loss(bad, {"labels": labels})).isnan())
+    guarded = Segmentation(SegmentationConfig(classes=THREE, guard=True))
+    assert float(total_loss(guarded.loss(bad, {"labels": labels}))) == 0.0
 
 
 def test_unflip_is_an_involution_and_undoes_a_mirrored_frame() -> None:

@@ -23,6 +23,8 @@ SECRET_PARAMETERS = frozenset(
 
 _USER_INFO = re.compile(r"^(?P<scheme>\s*(?:[a-z][a-z0-9+.-]*:)?[/\\]{2,})[^/?#\\]*@", re.IGNORECASE)
 _PARAMETER = re.compile(r"(?P<before>[?&;#])(?P<name>[^=&;#?]*)=(?P<value>[^&;#]*)")
+_PARAMETER_IN_TEXT = re.compile(r"(?P<before>[?&;#])(?P<name>[^=&;#?\s'\"]*)=(?P<value>[^&;#\s'\"<>]*)")
+_USER_INFO_IN_TEXT = re.compile(r"(?<![^\s'\"(\[=])[^\s/?#'\"<>@:()]+:[^\s/?#'\"<>@]+@(?=[\w\[.-])")
 _URL_IN_TEXT = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"<>]+", re.IGNORECASE)
 
 
@@ -32,18 +34,23 @@ def redact_url(url: str) -> str:
     Works on text that is no valid URL too. A URL without secrets is returned unchanged.
     """
 
-    def parameter(match: re.Match[str]) -> str:
-        name = unquote(match["name"]).strip().lower()
-        if name in SECRET_PARAMETERS or (name == "key" and match["value"].startswith("AIza")):  # Google API keys
-            return f"{match['before']}{match['name']}={REDACTED}"
-        return match[0]
+    return _PARAMETER.sub(_parameter, _USER_INFO.sub(lambda match: match["scheme"], url))
 
-    return _PARAMETER.sub(parameter, _USER_INFO.sub(lambda match: match["scheme"], url))
+
+def _parameter(match: re.Match[str]) -> str:
+    name = unquote(match["name"]).strip().lower()
+    if name in SECRET_PARAMETERS or (name == "key" and match["value"].startswith("AIza")):  # Google API keys
+        return f"{match['before']}{match['name']}={REDACTED}"
+    return match[0]
 
 
 def redact_text(text: str) -> str:
-    """Apply `redact_url` to every URL inside a message."""
-    return _URL_IN_TEXT.sub(lambda match: redact_url(match[0]), text)
+    """Apply `redact_url` to every URL inside a message, and to pieces of URLs.
+
+    Storage libraries quote URLs without their scheme (`user:password@host/path?sig=...`).
+    """
+    text = _URL_IN_TEXT.sub(lambda match: redact_url(match[0]), text)
+    return _PARAMETER_IN_TEXT.sub(_parameter, _USER_INFO_IN_TEXT.sub("", text))
 
 
 def describe(error: BaseException, limit: int = 300) -> str:

@@ -38,3 +38,21 @@ def test_messages_are_redacted_and_hold_no_local_path() -> None:
         "FileNotFoundError: No such file or directory"
     )
     assert len(describe(ValueError("x" * 5000))) == 300
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "FileNotFoundError: user:SECRET@bucket/shards/manifest.json",
+            "FileNotFoundError: bucket/shards/manifest.json",
+        ),
+        ("no such file: 'bucket/a.tar?sig=SECRET&x=1'", "no such file: 'bucket/a.tar?sig=REDACTED&x=1'"),
+        # A bracket may belong to the secret.
+        ("(user:SECRET@host/a?X-Amz-Signature=SECRET) then", "(host/a?X-Amz-Signature=REDACTED then"),
+        ("line 3: a: b@c and x=1", "line 3: a: b@c and x=1"),
+        ("tried 12:30, at row 4;7?", "tried 12:30, at row 4;7?"),
+    ],
+)
+def test_pieces_of_urls_without_a_scheme_lose_their_credentials_too(text: str, shown: str) -> None:
+    assert redact_text(text) == shown

@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     REPLACEMENT = 3
     VIEWS = 4
     MASK = 5
+    AUGMENTATION = 6
 
 
 def derive_key(*parts: int) -> int:

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from curation.mixing import mix64
 from training.data.errors import DataError
+from training.data.keys import Purpose, generator
 from training.data.loader import start_worker
+from training.data.order import SampleOrder
 from training.data.sampler import BatchPlan, MicroSteps
 from training.finetuning.pictures import Pictures
 from training.finetuning.tasks import TaskSetup
@@ -47,6 +48,7 @@ class Samples(Dataset[TaskBatch]):
 
     def __init__(self, pictures: Pictures, setup: TaskSetup, seed: int, plan: BatchPlan, rank: int) -> None:
         self._pictures, self._setup, self._seed, self._plan, self._rank = pictures, setup, seed, plan, rank
+        self._order = order_of(len(pictures), seed)
 
     def __getitem__(self, place: tuple[int, int]) -> TaskBatch:
         places = self._plan.positions(*place, self._rank).tolist()
@@ -67,10 +69,10 @@ class Samples(Dataset[TaskBatch]):
 
     def _sample(self, position: int) -> tuple[np.ndarray, Mapping[str, Tensor], str, int]:
         for attempt in range(ATTEMPTS):
-            index = order_index(self._seed, position, len(self._pictures), attempt)
+            index = self._order.substitute(position, attempt) if attempt else int(self._order.row([position])[0][0])
             picture = self._pictures[index]
-            key = int(mix64(mix64(np.uint64(self._seed)) ^ np.uint64(position * ATTEMPTS + attempt)))
-            made = self._setup.sample(picture, np.random.Generator(np.random.Philox(key=key)))
+            rng = generator(self._seed, Purpose.AUGMENTATION, position, attempt)
+            made = self._setup.sample(picture, rng)
             if made is not None:
                 return *made, picture.id, attempt
         raise DataError(
@@ -79,24 +81,9 @@ class Samples(Dataset[TaskBatch]):
         )
 
 
-def order_index(seed: int, position: int, count: int, attempt: int = 0) -> int:
-    """Which of `count` pictures has this place: each once per epoch, in an order of its own; further attempts anywhere.
-
-    The permutation is a Feistel network over the next power of 4, walked until it falls inside: no memory per epoch.
-    """
-    epoch, index = divmod(position, count)
-    if attempt:
-        return int(mix64(mix64(np.uint64(seed)) ^ np.uint64(position)) + np.uint64(attempt)) % count
-    bits = max(1, (max(count - 1, 1).bit_length() + 1) // 2)
-    mask = (1 << bits) - 1
-    while True:
-        left, right = index >> bits, index & mask
-        for turn in range(4):
-            key = mix64(np.uint64(seed)) ^ mix64(np.uint64(epoch * 4 + turn + 1))
-            left, right = right, left ^ (int(mix64(key ^ np.uint64(right))) & mask)
-        index = left << bits | right
-        if index < count:
-            return index
+def order_of(count: int, seed: int) -> SampleOrder:
+    """The order of `count` pictures: each once per epoch, all shuffled together."""
+    return SampleOrder([np.array([count], np.int64)], seed, 1)
 
 
 @contextmanager

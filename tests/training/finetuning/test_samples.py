@@ -15,19 +15,21 @@ from training.data.errors import DataError
 from training.data.labelled import Picture
 from training.data.sampler import BatchPlan
 from training.finetuning.pictures import open_pictures
-from training.finetuning.samples import ATTEMPTS, Samples, TaskBatch, open_samples, order_index
+from training.finetuning.samples import ATTEMPTS, Samples, TaskBatch, open_samples, order_of
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(1, 150), st.integers(0, 1000))
 @settings(max_examples=25, deadline=None)
 def test_an_epoch_is_a_permutation(seed: int, count: int, epoch: int) -> None:
-    places = range(epoch * count, (epoch + 1) * count)
-    assert sorted(order_index(seed, place, count) for place in places) == list(range(count))
+    places = np.arange(epoch * count, (epoch + 1) * count)
+    rows, epochs = order_of(count, seed).row(places)
+    assert sorted(rows.tolist()) == list(range(count))
+    assert set(epochs.tolist()) == {epoch}
 
 
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     def order(seed: int, epoch: int) -> list[int]:
-        return [order_index(seed, place, 100) for place in range(100 * epoch, 100 * (epoch + 1))]
+        return [int(row) for row in order_of(100, seed).row(np.arange(100 * epoch, 100 * (epoch + 1)))[0]]
 
     assert order(0, 0) == order(0, 0)
     orders = [order(0, 0), order(0, 1), order(1, 0), list(range(100))]

@@ -78,7 +78,7 @@ def test_albedo_is_overfitted(tmp_path: Path) -> None:
 
 
 def test_points_are_overfitted(tmp_path: Path) -> None:
-    made = overfitted("pointmap", tmp_path, 2, 30, (144, 112))
+    made = overfitted("pointmap", tmp_path, 2, 60, (144, 112))
     assert figures(made)["l2"] < 0.8 * constant(made, "points")["l2"]
 
 

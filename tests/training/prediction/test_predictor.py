@@ -197,3 +197,14 @@ def test_paths_are_read_upright_and_other_things_are_refused(weights: Weights, p
     (tmp_path / "bad.png").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="not_an_image"):
         predictor([tmp_path / "bad.png"])
+
+
+@pytest.mark.parametrize("axes", [1, 2, 4])
+def test_other_weights_of_any_tensor_are_another_model(axes: int, weights: Weights) -> None:
+    predictor = Predictor.load("seg", weights("seg"))
+    before = predictor.description()["weights"]
+    assert before == Predictor.load("seg", weights("seg")).description()["weights"]
+    parameter = next(value for value in predictor.model.parameters() if value.ndim == axes)
+    with torch.no_grad():
+        parameter.mul_(1.001).add_(1e-3)
+    assert predictor.description()["weights"] != before

@@ -190,8 +190,8 @@ class Predictor:
     def description(self) -> dict[str, Any]:
         """What a result depends on, but for pictures and boxes: JSON values, the weights as a hash.
 
-        The hash is of up to 4,096 numbers, evenly spaced, of every tensor: training moves all of them, and hashing a large
-        model whole takes minutes.
+        The hash is of some 4,096 numbers, evenly spaced, of every tensor: training moves all of them, and hashing a
+        large model whole takes minutes.
         """
         digest = hashlib.sha256()
         for name, parameter in sorted(self.model.named_parameters()):

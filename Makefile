@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.demo ## install, then build a pool with known truth, curate it offline, pretrain a tiny model, check both
 	$(BIN)/populace demo
 
-test: $(VENV)/.dev ## install, then run all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev ## install, then run all tests in two processes
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: $(VENV)/.dev ## formatting, lint, types
 	$(BIN)/ruff format --check .

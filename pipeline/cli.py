@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline import models_command, train_commands
+from pipeline import data_commands, evaluate_command, models_command, predict_command, train_commands
 from pipeline.commands import FAILED, INTERRUPTED, TERMINATED, UNFINISHED, USAGE, config_arguments, guarded, logged
 from pipeline.storage import DamagedFileError, Storage
 
@@ -86,6 +86,9 @@ def build_parser() -> argparse.ArgumentParser:
     curate.set_defaults(run=_curate)
 
     train_commands.add_parsers(commands)
+    data_commands.add_parsers(commands)
+    predict_command.add_parser(commands)
+    evaluate_command.add_parser(commands)
     funnel = commands.add_parser("funnel", help="how many inputs were kept, and dropped for which reason")
     funnel.add_argument("run_directory", metavar="RUN")
     funnel.add_argument("--json", action="store_true", help='{"inputs": n, "kept": k, "dropped": {"reason": n}}')

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from curation.config import Config, fingerprint
 from curation.decode import DecodeConfig
@@ -178,19 +179,26 @@ def parse_config(data: dict[str, Any], where: str = "configuration") -> Populace
 
 
 def _place(location: tuple[int | str, ...], data: Any) -> str:
-    """The key path of an error; pydantic puts the `kind` of a section among the keys, which is left out."""
+    """The key path of an error; pydantic puts the `kind` of a section among the keys, which is left out. Where a kind
+    can be left out, it has the form kind=NAME there."""
     parts = []
     for part in location:
+        if isinstance(part, str) and part.startswith("kind="):
+            continue
         if isinstance(data, dict) and part not in data and data.get("kind") == part:
             continue
         parts.append(str(part))
-        data = data.get(part) if isinstance(data, dict) else None
+        if isinstance(data, list):
+            data = data[part] if isinstance(part, int) and part < len(data) else None
+        else:
+            data = data.get(part) if isinstance(data, dict) else None
     return ".".join(parts)
 
 
 def _kind_message(place: str, data: dict[str, Any], given: str | None) -> str:
     """What to say of a section whose `kind` is absent (given is None) or unknown."""
-    (annotation,) = _annotations(place.split("."), data)
+    parts = place.split(".")
+    (annotation,) = _annotations(parts[:-1] if parts[-1].isdecimal() else parts, data)  # items have the list's types
     valid = [model.model_fields["kind"].default for model in _models(annotation)]
     if given is None:
         return f"missing; valid: {', '.join(valid)}"
@@ -278,7 +286,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     if origin is Annotated:
         late = [item for item in annotation.__metadata__ if isinstance(item, LateConfig)]
         return [late[0].load()] if late else _models(get_args(annotation)[0])
-    if origin in (Union, types.UnionType, tuple):
+    if origin in (Union, types.UnionType, tuple, list):
         return [model for argument in get_args(annotation) for model in _models(argument)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
 
@@ -313,17 +321,19 @@ def _unknown_keys(data: dict[str, Any], model: type[BaseModel], prefix: str) -> 
             continue
         items = enumerate(value) if isinstance(value, list) else [(None, value)]
         for position, item in items:
-            child = _model_for(model.model_fields[key].annotation, item) if isinstance(item, dict) else None
+            child = _model_for(model.model_fields[key], item) if isinstance(item, dict) else None
             if child is not None:
                 place = f"{key}." if position is None else f"{key}.{position}."
                 yield from _unknown_keys(item, child, f"{prefix}{place}")
 
 
-def _model_for(annotation: Any, value: dict[str, Any]) -> type[BaseModel] | None:
+def _model_for(field: FieldInfo, value: dict[str, Any]) -> type[BaseModel] | None:
     """The configuration class that a mapping would be validated as, or None when there is not exactly one."""
-    models = _models(annotation)
+    models = _models(field.annotation)
     if len(models) > 1:
-        models = [model for model in models if _is_kind(model, value.get("kind"))]
+        # Without a kind, a section that has a default is of that one's class.
+        kind = value.get("kind", getattr(field.default, "kind", None))
+        models = [model for model in models if _is_kind(model, kind)]
     return models[0] if len(models) == 1 else None
 
 

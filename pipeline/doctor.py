@@ -218,6 +218,10 @@ def _configuration(path: str, overrides: Sequence[str]) -> list[Finding]:
         from pipeline.doctor_training import training_findings
 
         findings += training_findings(config)
+    if config.finetune is not None:
+        from pipeline.doctor_finetune import finetune_findings
+
+        findings += finetune_findings(config)
     if config.source is None:
         return findings
     findings += [attempt("weights", weights), attempt("source", source)]

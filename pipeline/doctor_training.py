@@ -1,4 +1,7 @@
-"""What `populace doctor CONFIG` says of the pretrain section: packages, GPUs, shared memory and disk."""
+"""What `populace doctor CONFIG` says of the pretrain section: packages, GPUs, shared memory and disk.
+
+The findings that a finetune section has as well are functions of the section's name.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from pipeline.pretrain import training_settings
 from pipeline.storage import Storage
 from training.data.corpus import open_corpus
 from training.data.errors import DataError
+from training.engine.config import TrainConfig
 from training.models.cost import readable_bytes
 from training.pretraining.config import PretrainConfig
 from training.pretraining.model import PretrainModel
@@ -27,20 +31,27 @@ def training_findings(config: PopulaceConfig) -> list[Finding]:
     """The checks, in the order in which a person would mend them."""
     settings = config.pretrain
     assert settings is not None
-    return [_engine(settings), _corpus(config), _shared_memory(settings), _disk(config, settings)]
+    need = batch_bytes(settings)
+    return [
+        engine_finding("pretrain", settings),
+        _corpus(config),
+        memory_finding("pretrain", settings, need, "views", "data.workers, data.prefetch or batch.micro"),
+        disk_finding("pretrain", settings, config.output, checkpoint_bytes(settings)),
+    ]
 
 
-def _engine(settings: PretrainConfig) -> Finding:
-    engine = settings.engine
+def engine_finding(section: str, settings: TrainConfig) -> Finding:
+    """Whether the packages and GPUs that the engine wants are here."""
+    engine, check = settings.engine, f"{section} engine"
     if engine.kind == "zero3" and importlib.util.find_spec("deepspeed") is None:
-        return Finding("pretrain engine", False, "zero3, without deepspeed", "pip install 'populace[train]'")
+        return Finding(check, False, "zero3, without deepspeed", "pip install 'populace[train]'")
     if not engine.use_gpu:
-        return Finding("pretrain engine", True, f"{engine.kind}, {engine.workers} on CPUs")
+        return Finding(check, True, f"{engine.kind}, {engine.workers} on CPUs")
     here = torch.cuda.device_count()
     # A cluster may have them elsewhere: no GPU at all on this machine is said, and is no failure.
     fits = here == 0 or here >= engine.workers
     return Finding(
-        "pretrain engine",
+        check,
         True,
         f"{engine.kind}, {engine.workers} GPUs wanted, {here} on this machine",
         "" if fits and here else "the Ray cluster (ray.address) has to have them, or give engine.workers fewer",
@@ -67,17 +78,24 @@ def batch_bytes(settings: PretrainConfig) -> int:
     return 3 * pixels * settings.batch.micro * waiting * settings.engine.workers
 
 
-def _shared_memory(settings: PretrainConfig) -> Finding:
-    need = batch_bytes(settings)
+def memory_finding(section: str, settings: TrainConfig, need: int, what: str, keys: str) -> Finding:
+    """Whether loaded micro-batches fit into shared memory.
+
+    Args:
+        need: bytes of those that wait at most, of all workers together.
+        what: they hold.
+        keys: of the configuration that lower it.
+    """
+    check = f"{section} batches"
     if not need or not SHARED_MEMORY.exists():
-        return Finding("pretrain batches", True, "loaded without shared memory")
+        return Finding(check, True, "loaded without shared memory")
     have = shutil.disk_usage(SHARED_MEMORY).free
     found = (
-        f"{readable_bytes(need)} of views wait in /dev/shm, if all workers are here; {readable_bytes(have)} are free"
+        f"{readable_bytes(need)} of {what} wait in /dev/shm, if all workers are here; {readable_bytes(have)} are free"
     )
-    fix = "raise it (--shm-size, or a larger tmpfs), or lower data.workers, data.prefetch or batch.micro"
+    fix = f"raise it (--shm-size, or a larger tmpfs), or lower {keys}"
     # Workers on several machines share the need: a machine without GPUs of its own is not judged.
-    return Finding("pretrain batches", have >= need or settings.engine.use_gpu, found, "" if have >= need else fix)
+    return Finding(check, have >= need or settings.engine.use_gpu, found, "" if have >= need else fix)
 
 
 def checkpoint_bytes(settings: PretrainConfig) -> int:
@@ -88,8 +106,9 @@ def checkpoint_bytes(settings: PretrainConfig) -> int:
     return STATE_BYTES * (3 * trained + averaged)
 
 
-def _disk(config: PopulaceConfig, settings: PretrainConfig) -> Finding:
-    keep, each = settings.checkpoint, checkpoint_bytes(settings)
+def disk_finding(section: str, settings: TrainConfig, output: str, each: int) -> Finding:
+    """Whether the checkpoints of a run, of `each` bytes, fit where they go."""
+    check, keep = f"{section} disk", settings.checkpoint
     # One more than is kept is there while the newest is written.
     count = keep.keep_last + keep.keep_best + 1
     if keep.keep_every is not None:
@@ -97,15 +116,15 @@ def _disk(config: PopulaceConfig, settings: PretrainConfig) -> Finding:
     found = (
         f"a checkpoint has {readable_bytes(each)}, and {count} of them are kept at most: {readable_bytes(count * each)}"
     )
-    storage = Storage(config.output)
+    storage = Storage(output)
     if not storage.local:
-        return Finding("pretrain disk", True, found)
+        return Finding(check, True, found)
     place = Path(storage.root)
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
     fits = free >= count * each
     return Finding(
-        "pretrain disk", fits, f"{found}; {readable_bytes(free)} are free",
+        check, fits, f"{found}; {readable_bytes(free)} are free",
         "" if fits else "give an output with more, or keep fewer (checkpoint.keep_last, checkpoint.keep_every)",
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -17,7 +17,12 @@ from training.finetuning.config import FinetuneConfig
 from training.finetuning.model import task_model
 from training.models.checkpoints import Format, save_weights
 from training.models.rope import RopeEmbed, rope_periods
+from training.models.task_model import MultiTaskModel, TaskModel
 from training.models.zoo import create
+
+Model = TypeVar("Model", bound=nn.Module)
+MULTI = "multi"
+"""Stands for the task in the name of a folder of several."""
 
 
 class ExportError(ValueError):
@@ -53,30 +58,44 @@ def export_weights(
         output: a `.safetensors` file or a folder; None: `exports/` in the training run's folder, or the working
             folder where that is not on this machine.
         dtype: "float32" or "bfloat16".
-        task: fine-tuned in `run`; None: what the folder is of, else the pretraining.
+        task: fine-tuned in `run`, alone or with others; None: what the folder is of, else the pretraining. Of several
+            tasks the backbone and the head of this one are written.
 
     Raises:
-        ExportError: `run` is no training run, or has no such checkpoint.
+        ExportError: `run` is no training run, or has no such checkpoint, or no head for the task.
         CheckpointError: the checkpoint is damaged.
         WeightsError: the format cannot be written there.
     """
     storage = _training_run(run, task)
     identity = (storage.read_json(RUN_FILE) or {})["identity"]
-    kind = identity["task"]["kind"] if "task" in identity else None
-    if task is not None and kind != task:
-        raise ExportError(f"{storage.root} is no run of the task {task}, but of {kind or 'pretraining'}")
-    if kind is not None and which == "teacher":
+    tasks = tasks_of(identity)
+    if task is None and len(tasks) > 1:
+        raise ExportError(
+            f"{storage.root} is of several tasks, and released names have room for one head: give --task, one of "
+            f"{', '.join(tasks)}"
+        )
+    if task is not None and task not in tasks:
+        raise ExportError(f"{storage.root} is no run of the task {task}, but of {', '.join(tasks) or 'pretraining'}")
+    if tasks and which == "teacher":
         raise ExportError("a task model has no teacher: leave --which out, or give student")
-    if kind is None:
+    if not tasks:
         checkpoint, which = _checkpoint(storage, step), which or "teacher"
         model = backbone_of(storage, checkpoint, which, identity["model"])
     else:
         best = best_checkpoint(storage) if step is None else None
-        checkpoint, which = best or _checkpoint(storage, step), kind
+        checkpoint, which = best or _checkpoint(storage, step), task or tasks[0]
         model = task_model_of(storage, checkpoint, identity)
+        if isinstance(model, MultiTaskModel):
+            model = model.single(which)
     target = output or _default_output(storage, checkpoint, which, format, dtype)
     path = save_weights(model, target, format, dtype=getattr(torch, dtype))
     return Exported(path, which, checkpoint.name, sum(parameter.numel() for parameter in model.parameters()))
+
+
+def tasks_of(identity: dict[str, Any]) -> list[str]:
+    """Names of the tasks of a run by its identity, as `run.json` has it; none for pretraining."""
+    section = identity.get("task", {})
+    return [part["kind"] for part in section.get("tasks", [section] if section else [])]
 
 
 def backbone_of(storage: Storage, checkpoint: Checkpoint, which: str, settings: dict[str, Any]) -> nn.Module:
@@ -89,18 +108,31 @@ def backbone_of(storage: Storage, checkpoint: Checkpoint, which: str, settings: 
     return _filled(model, storage, checkpoint, f"{which}/backbone.")
 
 
-def task_model_of(storage: Storage, checkpoint: Checkpoint, identity: dict[str, Any]) -> nn.Module:
-    """A task model of a fine-tuning run, float32.
+def task_model_of(storage: Storage, checkpoint: Checkpoint, identity: dict[str, Any]) -> TaskModel | MultiTaskModel:
+    """The model of a fine-tuning run, float32.
 
     Args:
         identity: of the run, as `run.json` has it.
     """
-    fields = {name: identity[name] for name in FinetuneConfig.model_fields if name in identity}
-    config = FinetuneConfig.model_validate({**fields, "batch": {**fields["batch"], "micro": 1}})
+    config = finetune_config_of(identity)
     return _filled(task_model(config, torch.device("meta")), storage, checkpoint, "student/")
 
 
-def _filled(model: nn.Module, storage: Storage, checkpoint: Checkpoint, prefix: str) -> nn.Module:
+def finetune_config_of(identity: dict[str, Any]) -> FinetuneConfig:
+    """The section of a fine-tuning run, but for what its identity leaves out: `batch.micro` is 1, the engine's
+    settings and the like are the defaults; `data` is the default where pictures were labelled ones, which may be
+    anywhere.
+
+    Raises:
+        ValueError: a file that it names is gone, such as that of a keypoint set.
+    """
+    fields = {name: identity[name] for name in FinetuneConfig.model_fields if name in identity}
+    if fields["data"].get("kind") == "labelled":
+        del fields["data"]
+    return FinetuneConfig.model_validate({**fields, "batch": {**fields["batch"], "micro": 1}})
+
+
+def _filled(model: Model, storage: Storage, checkpoint: Checkpoint, prefix: str) -> Model:
     """A module on the meta device with the tensors of a checkpoint."""
     stored = load_whole(storage, checkpoint, prefix)
     missing = {name for name, _ in model.named_parameters()} ^ stored.keys()
@@ -121,10 +153,13 @@ def _filled(model: nn.Module, storage: Storage, checkpoint: Checkpoint, prefix: 
 def _training_run(run: str, task: str | None) -> Storage:
     given = Storage(run)
     folder = PRETRAIN if task is None else finetune_folder(task)
-    for storage in (given.child(folder), given):
+    several = given.child(finetune_folder(MULTI))
+    together = tasks_of((several.read_json(RUN_FILE) or {}).get("identity", {}))
+    for storage in (given.child(folder), *([several] if task in together else []), given):
         if storage.exists(RUN_FILE) and storage.names(FOLDER):
             return storage
-    tasks = [name.removeprefix(FINETUNE) for name in given.names() if name.startswith(FINETUNE) and ".old-" not in name]
+    names = [name.removeprefix(FINETUNE) for name in given.names() if name.startswith(FINETUNE) and ".old-" not in name]
+    tasks = [*(name for name in names if name != MULTI), *together]
     hint = f"; it has fine-tuned {', '.join(tasks)}: give --task {tasks[0]}" if tasks else ""
     raise ExportError(
         f"{run} holds no checkpoint{'' if task is None else f' of the task {task}'}: give the output folder of a run "

@@ -14,13 +14,16 @@ from rich.console import Console
 
 from pipeline.config import ConfigError, PopulaceConfig
 from pipeline.export_weights import backbone_of
-from pipeline.finetune_lineage import finetune_lineage, publish_finetune_lineage
+from pipeline.finetune_lineage import finetune_lineage, pictures_record, publish_finetune_lineage
 from pipeline.lineage import LINEAGE
 from pipeline.rundir import PRETRAIN, RUN_FILE, finetune_folder
 from pipeline.storage import Storage
 from pipeline.training_run import TrainingResult, TrainingStage, check_engine, run_training, where_it_trains
+from training.data.errors import DataError
 from training.engine.checkpoint import Checkpoint, complete_checkpoints
 from training.finetuning.config import FinetuneConfig
+from training.finetuning.fit import checked_pictures
+from training.finetuning.pictures import LabelledConfig, PictureSource
 from training.models.checkpoints import save_weights
 from training.models.tensor_files import WeightsError, open_tensors
 from training.models.zoo import model_spec
@@ -30,11 +33,26 @@ INITIAL = "work/initial.safetensors"
 
 def finetune(config: PopulaceConfig, console: Console, quiet: bool = False, new: bool = False) -> TrainingResult:
     """Train a task model; arguments and errors as `run_training` has them."""
+    settings = finetune_settings(config)
+    check_engine(settings, "finetune")
+    pictures = finetune_pictures(settings)
+    return run_training(config, _Finetuning(settings, pictures, Storage(config.output)), console, quiet, new)
+
+
+def finetune_settings(config: PopulaceConfig) -> FinetuneConfig:
+    """The section; ConfigError where there is none."""
     settings = config.finetune
     if settings is None:
         raise ConfigError("finetune: missing; give the section, for example from configs/finetune-tiny-seg.yaml")
-    check_engine(settings, "finetune")
-    return run_training(config, _Finetuning(settings, Storage(config.output)), console, quiet, new)
+    return settings
+
+
+def finetune_pictures(settings: FinetuneConfig) -> tuple[PictureSource, PictureSource]:
+    """The pictures to train on and those that are held out; ConfigError where they cannot be used, or lack labels."""
+    try:
+        return checked_pictures(settings.setup(), settings.data)
+    except DataError as error:
+        raise ConfigError(f"finetune.data: {error}") from None
 
 
 class _Finetuning(TrainingStage):
@@ -42,20 +60,17 @@ class _Finetuning(TrainingStage):
     changeable = "workers, engine, checkpoint and watch settings, and for pose and seg batch.micro,"
     settings: FinetuneConfig
 
-    def __init__(self, settings: FinetuneConfig, root: Storage) -> None:
-        self.settings, self.root = settings, root
+    def __init__(self, settings: FinetuneConfig, pictures: tuple[PictureSource, PictureSource], root: Storage) -> None:
+        self.settings, self.pictures, self.root = settings, pictures_record(*pictures), root
         self.folder = finetune_folder(settings.task.kind)
         self.pretrained = own_pretraining(settings, root) if settings.model.from_pretrain else None
-        path = settings.model.initial_weights
-        if path is not None:
-            try:
-                with open_tensors(path):
-                    pass
-            except WeightsError as error:
-                raise ConfigError(f"finetune.model.initial_weights: {error}") from None
+        check_initial_weights(settings)
 
     def identity(self) -> dict[str, Any]:
-        return {**self.settings.identity(), "pretrained": self.pretrained}
+        identity = {**self.settings.identity(), "pretrained": self.pretrained}
+        # What people that are rendered show is in their settings.
+        own = isinstance(self.settings.data, LabelledConfig)
+        return {**identity, "pictures": self.pictures} if own else identity
 
     def introduction(self) -> str:
         settings, model = self.settings, self.settings.model
@@ -64,10 +79,11 @@ class _Finetuning(TrainingStage):
         begins = "random weights" if model.initial_weights is None else model.initial_weights
         if self.pretrained is not None:
             begins = f"{self.root.path(PRETRAIN)}/{self.pretrained['name']}"
+        tasks = " + ".join(section.kind for section in settings.sections)
         return (
-            f"finetune  {settings.task.kind} on {model.backbone}{' (frozen)' * model.freeze_backbone}: {spec.depth} "
-            f"blocks of width {spec.width}, {height}x{width}, {settings.data.train:,} images, {settings.batch.size} a "
-            f"step, {settings.steps:,} steps, {where_it_trains(settings)}; begins with {begins}"
+            f"finetune  {tasks} on {model.backbone}{' (frozen)' * model.freeze_backbone}: {spec.depth} "
+            f"blocks of width {spec.width}, {height}x{width}, {self.pictures['train']['pictures']:,} images, "
+            f"{settings.batch.size} a step, {settings.steps:,} steps, {where_it_trains(settings)}; begins with {begins}"
         )
 
     def prepared(self, storage: Storage) -> FinetuneConfig:
@@ -84,8 +100,19 @@ class _Finetuning(TrainingStage):
     def lineage(self, storage: Storage, newest: Checkpoint) -> None:
         record = storage.read_json(LINEAGE)
         if record is None or record["checkpoint"]["name"] != newest.name:
-            record = finetune_lineage(self.settings, self.pretrained, storage, newest)
+            record = finetune_lineage(self.settings, self.pictures, self.pretrained, storage, newest)
         publish_finetune_lineage(self.root, storage, record)
+
+
+def check_initial_weights(settings: FinetuneConfig) -> None:
+    """ConfigError where the file to begin with cannot be read."""
+    path = settings.model.initial_weights
+    if path is not None:
+        try:
+            with open_tensors(path):
+                pass
+        except WeightsError as error:
+            raise ConfigError(f"finetune.model.initial_weights: {error}") from None
 
 
 def own_pretraining(settings: FinetuneConfig, root: Storage) -> dict[str, Any]:

@@ -11,21 +11,32 @@ from pipeline.pretrain_lineage import CODE, PACKAGES, checkpoint_sha256
 from pipeline.storage import Storage
 from training.engine.checkpoint import Checkpoint
 from training.finetuning.config import FinetuneConfig
-from training.finetuning.pictures import open_pictures
+from training.finetuning.pictures import Pictures
+
+
+def pictures_record(train: Pictures, held_out: Pictures) -> dict[str, Any]:
+    """Which pictures those are: {"train": {"fingerprint": of what they show and how it is read, "pictures": their
+    number}, "held_out": ...}."""
+    sides = {"train": train, "held_out": held_out}
+    return {name: {"fingerprint": pictures.fingerprint, "pictures": len(pictures)} for name, pictures in sides.items()}
 
 
 def finetune_lineage(
-    config: FinetuneConfig, pretrained: dict[str, Any] | None, storage: Storage, checkpoint: Checkpoint
+    config: FinetuneConfig,
+    pictures: dict[str, Any],
+    pretrained: dict[str, Any] | None,
+    storage: Storage,
+    checkpoint: Checkpoint,
 ) -> dict[str, Any]:
     """The record of a finished fine-tuning run; the same run gives the same bytes.
 
     Args:
+        pictures: `pictures_record` of what it trained on.
         pretrained: name and SHA-256 of the checkpoint of the same run that it began with.
         storage: the folder of the training run.
         checkpoint: its last.
     """
     best = best_checkpoint(storage) or checkpoint
-    train, held_out = open_pictures(config.data)
     return {
         "format": 1,
         "configuration_hash": config.result_hash(),
@@ -34,10 +45,7 @@ def finetune_lineage(
         "python": platform.python_version(),
         "packages": versions(PACKAGES),
         "pretrained": pretrained,
-        "data": {
-            "train": {"fingerprint": train.fingerprint, "pictures": len(train)},
-            "held_out": {"fingerprint": held_out.fingerprint, "pictures": len(held_out)},
-        },
+        "data": pictures,
         "steps": checkpoint.step,
         "images": checkpoint.step * config.batch.size,
         "checkpoint": {"name": checkpoint.name, "sha256": checkpoint_sha256(storage, checkpoint)},

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.finetune_figures import best_checkpoint, best_of, measured_records
-from pipeline.pretrain_report import training_numbers
+from pipeline.pretrain_report import newest_picture, training_numbers
 from pipeline.storage import Storage
 from pipeline.training_run import TrainingResult
 from training.engine.checkpoint import folder_of
@@ -23,8 +23,8 @@ def finetune_numbers(folder: str) -> dict[str, Any]:
     """Losses as `training_numbers` has them, and the task's figures.
 
     Returns:
-        also "metric", and "measured": {"first": record, "best": ..., "last": ...} with records as `probe.json` has
-        them, and "best_checkpoint", a path.
+        also "metric" (of several tasks, of the first), "metrics" (the figure that counts of each task), "measured":
+        {"first": record, "best": ..., "last": ...} with records as `probe.json` has them; "best_checkpoint", a path.
     """
     storage = Storage(folder)
     records = measured_records(storage)
@@ -36,6 +36,7 @@ def finetune_numbers(folder: str) -> dict[str, Any]:
     return {
         **numbers,
         "metric": records[0]["metric"],
+        "metrics": records[0].get("metrics", [records[0]["metric"]]),
         "measured": {"first": records[0], "best": best, "last": records[-1]},
         "best_checkpoint": None if kept is None else storage.path(kept.name),
     }
@@ -62,19 +63,29 @@ def print_finetune_outcome(console: Console, result: TrainingResult) -> None:
     lines = []
     if best is not None:
         note = "" if best.endswith(folder_of(measured["best"]["step"])) else "   (of those that are kept)"
-        lines.append(f"best      {best}/{note}; populace export-weights {result.folder}")
+        # Of several tasks, figures are "<task>/<figure>", and one head is exported at a time.
+        head = f" --task {numbers['metric'].partition('/')[0]}" if len(numbers["metrics"]) > 1 else ""
+        lines.append(f"best      {best}/{note}; populace export-weights {result.folder}{head}")
     lines += [
         f"last      {result.folder}/{result.checkpoint}/",
         f"metrics   {result.folder}/{METRICS_FILE}   and measured/",
     ]
+    picture = newest_picture(result.folder)
+    if picture is not None:
+        lines.append(f"pictures  {picture}   input, then prediction and truth")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _figures(numbers: dict[str, Any]) -> list[str]:
-    """The figure that counts first, then some of the others."""
-    names_ = list(numbers["measured"]["last"]["figures"])
-    return [numbers["metric"], *[name for name in names_ if name != numbers["metric"]][:SHOWN]]
+    """The figures that count first, then some of the others, of several tasks as many of each."""
+    first = numbers["metrics"]
+    others = [name for name in numbers["measured"]["last"]["figures"] if name not in first]
+    if len(first) == 1:
+        return [*first, *others[:SHOWN]]
+    starts = [name.partition("/")[0] + "/" for name in first]
+    most = SHOWN // len(first)
+    return [*first, *(name for start in starts for name in [name for name in others if name.startswith(start)][:most])]
 
 
 def _number(value: Any) -> str:

@@ -38,7 +38,7 @@ def training_numbers(folder: str) -> dict[str, Any]:
 
 
 def newest_picture(folder: str) -> str | None:
-    """Path of the last reconstruction picture."""
+    """Path of the last picture of a training run."""
     storage = Storage(folder)
     found = storage.names(PICTURES)
     return storage.path(f"{PICTURES}/{found[-1]}") if found else None

@@ -52,8 +52,8 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     export.add_argument("run_directory", metavar="RUN", help="output of a configuration, or the folder in it")
     export.add_argument(
         "--task", choices=("pose", "seg", "normal", "pointmap", "albedo"),
-        help="the whole model of this task, from the checkpoint with the best metric; not needed where RUN is a "
-        "finetune folder",
+        help="the whole model of this task, from the checkpoint with the best metric; not needed where RUN is the "
+        "finetune folder of one task. Of a run of several: the backbone with the head of this one",
     )  # fmt: skip
     export.add_argument(
         "--which", choices=("teacher", "student"),
@@ -101,6 +101,10 @@ def _run(options: argparse.Namespace) -> int:
         from pipeline.storage import Storage
 
         records: dict[str, Any] = {"curate": None}
+        if config.finetune is not None:
+            from pipeline.finetune import finetune_pictures
+
+            finetune_pictures(config.finetune)  # what is wrong with them is said before hours of other stages
         if config.source is not None:
             result = curate(config, RunProgress(console, options.quiet), new=options.new)
             counts = records["curate"] = funnel(Storage(result.output))

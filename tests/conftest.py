@@ -37,6 +37,21 @@ os.environ.update(
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Two processes (`make test`): one has the tests that need the cluster, the other the rest, a file at a time.
+
+    So there is still one cluster, and what the tests of a file share is made once. The cluster's tests come first: they
+    are the longest part that cannot be divided.
+    """
+    if not config.pluginmanager.has_plugin("xdist"):
+        return
+    shared = {item.path for item in items if "ray_cluster" in getattr(item, "fixturenames", ())}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("cluster" if item.path in shared else str(item.path)))
+    if config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path not in shared)
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
     """One cluster of two cores for the whole session; gives its address, so that child processes can join it."""

@@ -88,8 +88,8 @@ def test_the_help_of_every_command_names_every_argument() -> None:
     (action,) = commands._group_actions
     assert isinstance(action.choices, dict)
     assert list(action.choices) == [
-        "curate", "pretrain", "finetune", "run", "export-weights", "funnel", "duplicates", "config", "doctor", "demo",
-        "models",
+        "curate", "pretrain", "finetune", "run", "export-weights", "check-data", "pack", "predict", "evaluate",
+        "funnel", "duplicates", "config", "doctor", "demo", "models",
     ]  # fmt: skip
 
 

@@ -35,6 +35,10 @@ def overridden(*overrides: str, **sections: Any) -> PopulaceConfig:
     return parse_config(data)
 
 
+def tuned(data: dict[str, Any]) -> dict[str, Any]:
+    return {"output": "o", "finetune": {"steps": 9, "task": {"kind": "seg"}, "optimiser": {"warmup": 1}, "data": data}}
+
+
 @pytest.mark.parametrize(
     ("data", "key", "near", "valid"),
     [
@@ -53,6 +57,11 @@ def overridden(*overrides: str, **sections: Any) -> PopulaceConfig:
         (base(select={"near_duplicates": {"radios": 3}}), "select.near_duplicates.radios", None, ["radius"]),
         (base(ray={"adress": "x"}), "ray.adress", "ray.address", ["num_cpus", "object_store_gb"]),
         (base(policy={1: None}), "policy.1", None, ["too_small"]),
+        (tuned({"trian": 3}), "finetune.data.trian", "finetune.data.train", ["held_out, people"]),
+        (
+            tuned({"kind": "labelled", "train": {"kind": "shards", "foldr": "x"}}),
+            "finetune.data.train.foldr", "finetune.data.train.folder", ["kind"],
+        ),
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_named_with_the_nearest_and_the_valid_ones(
@@ -86,6 +95,18 @@ def test_all_unknown_keys_are_named_at_once() -> None:
         (base(policy={"too_small": {"min": 9, "max": 1}}), "policy.too_small: min 9.0 is larger than max 1.0"),
         (base(policy={"too_small": {}}), "policy.too_small: a limit needs min, max or both"),
         (base(output=""), "output: String should have at least 1 character"),
+        (tuned({"people": {"size": [1, 2]}}), "finetune.data.people.size: size: height and width must be 16 to 8192"),
+        (tuned({"kind": "people", "held_out": 0}), "finetune.data.held_out: Input should be greater than"),
+        (tuned({"kind": "labeled"}), "finetune.data.kind: 'labeled' is not known: did you mean labelled? valid"),
+        (tuned({"train": {"kind": "coco"}}), "finetune.data.train: is a source of labelled pictures: give `kind: lab"),
+        (
+            tuned({"kind": "labelled", "train": {"kind": "cocoo"}}),
+            "finetune.data.train.kind: 'cocoo' is not known: did you mean coco? valid: coco, parts, dense, shards",
+        ),
+        (
+            tuned({"kind": "labelled", "train": {"kind": "parts", "root": "r", "classes": 1}}),
+            "finetune.data.train.classes: Input should be greater than",
+        ),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_by_its_key(data: dict[str, Any], expected: str) -> None:

@@ -53,7 +53,7 @@ def recipe(size: str, task: str) -> FinetuneConfig:
 
 def test_there_is_one_for_every_size_and_task() -> None:
     found = {path.stem.removeprefix("finetune-") for path in (ROOT / "configs").glob("finetune-*.yaml")}
-    assert found == {f"{size}-{task}" for size in (*SIZES, "tiny") for task in TASKS}
+    assert found == {f"{size}-{task}" for size in (*SIZES, "tiny") for task in TASKS} | {"tiny-multi"}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -90,7 +90,7 @@ def test_losses_and_augmentations_are_the_released_ones(size: str, task: str) ->
         assert len(setup.task.set) == 308
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [*TASKS, "multi"])
 def test_the_small_recipes_are_small(task: str) -> None:
     config = recipe("tiny", task)
     assert config.model.backbone == "tiny"

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from curation.config import Config
 from training.engine.config import CheckpointConfig, OptimiserConfig, TrainConfig
-from training.finetuning.pictures import SyntheticConfig
+from training.finetuning.pictures import DataConfig, LabelledConfig, SyntheticConfig
 from training.models.config import BackboneConfig
 from training.models.zoo import backbone_of
 from training.tasks.albedo import AlbedoConfig
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from training.engine.parallel import Parallel
     from training.engine.stop import StopSignal
     from training.finetuning.model import FinetuneModel
-    from training.finetuning.tasks import TaskSetup
+    from training.finetuning.tasks import Setup, TaskSetup
     from training.finetuning.trainer import FinetuneTrainer
 
 
@@ -76,8 +76,39 @@ class AlbedoSection(_TaskSection):
     albedo: AlbedoConfig = Field(default_factory=AlbedoConfig)
 
 
-Section = Annotated[
+SingleSection = Annotated[
     PoseSection | SegSection | NormalSection | PointmapSection | AlbedoSection, Field(discriminator="kind")
+]
+
+
+class MultiSection(Config):
+    """Several tasks on one backbone: each place in the order gives a picture, of which each task makes its image."""
+
+    kind: Literal["multi"] = "multi"
+    tasks: list[SingleSection] = Field(
+        min_length=2, max_length=5, description="different ones; the figure of the first chooses the best checkpoint"
+    )
+    weights: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict,
+        description="factor on the loss of a task, by name, e.g. {pose: 2.0}; 1 where none is given",
+    )
+
+    @model_validator(mode="after")
+    def _different_tasks(self) -> MultiSection:
+        names = [section.kind for section in self.tasks]
+        if len(set(names)) < len(names):
+            raise ValueError(f"tasks are {', '.join(names)}: give each task once")
+        unknown = sorted(self.weights.keys() - set(names))
+        if unknown:
+            raise ValueError(
+                f"weights has {', '.join(unknown)}, and the tasks are {', '.join(names)}: give their names"
+            )
+        return self
+
+
+Section = Annotated[
+    PoseSection | SegSection | NormalSection | PointmapSection | AlbedoSection | MultiSection,
+    Field(discriminator="kind"),
 ]
 
 
@@ -96,6 +127,11 @@ class FinetuneModelConfig(Config):
         False, description="begin with the teacher of the same run's `pretrain`, which has to be finished"
     )
     freeze_backbone: bool = Field(False, description="train the head only")
+    head_start: Literal["random", "targets"] = Field(
+        "random",
+        description="of a new head's last layer: random weights and zero biases (released), or biases at the mean of "
+        "the targets with small weights (ours: short runs learn hundreds of steps sooner)",
+    )
 
     @model_validator(mode="after")
     def _one_beginning(self) -> FinetuneModelConfig:
@@ -133,14 +169,14 @@ class FinetuneCheckpointConfig(CheckpointConfig):
 
 
 class FinetuneConfig(TrainConfig):
-    """A fine-tuning run of one task."""
+    """A fine-tuning run of a task, or of several on one backbone."""
 
     task: Section = Field(description="which task, and how")
     size: tuple[int, int] = Field(
         (1024, 768), description="height and width of what the model sees; released: 1024x768"
     )
     model: FinetuneModelConfig = FinetuneModelConfig()
-    data: SyntheticConfig = SyntheticConfig()
+    data: DataConfig = Field(SyntheticConfig(), description="pictures: people that are rendered, or your own")
     workers: int = Field(4, ge=0, description="processes of each rank that load; 0: the training process loads")
     optimiser: FinetuneOptimiserConfig = FinetuneOptimiserConfig()
     checkpoint: FinetuneCheckpointConfig = FinetuneCheckpointConfig()
@@ -155,32 +191,30 @@ class FinetuneConfig(TrainConfig):
             )
         return self
 
-    def setup(self) -> TaskSetup:
-        """The task, for training and measuring."""
-        from training.finetuning import tasks
+    @property
+    def sections(self) -> list[SingleSection]:
+        """Of each task."""
+        return self.task.tasks if isinstance(self.task, MultiSection) else [self.task]
 
-        section = self.task
-        match section:
-            case PoseSection():
-                return tasks.PoseSetup(self.size, section.augmentation, section.pose)
-            case SegSection():
-                return tasks.SegmentationSetup(self.size, section.augmentation, section.frames, section.seg)
-            case NormalSection():
-                return tasks.NormalSetup(self.size, section.augmentation, section.frames, section.normal)
-            case PointmapSection():
-                return tasks.PointmapSetup(self.size, section.augmentation, section.frames, section.pointmap)
-            case AlbedoSection():
-                return tasks.AlbedoSetup(self.size, section.augmentation, section.frames, section.albedo)
+    def setup(self) -> Setup:
+        """The task, or the tasks, for training and measuring."""
+        from training.finetuning.multi import MultiSetup
+
+        parts: dict[str, TaskSetup] = {section.kind: _setup_of(section, self.size) for section in self.sections}
+        return MultiSetup(parts, self.task.weights) if isinstance(self.task, MultiSection) else parts[self.task.kind]
 
     def identity(self) -> dict[str, Any]:
         """What fixes the losses of a run: not workers, checkpoints, logs.
 
         The losses of normals, points and albedo are means over the pixels of people in a micro-batch (released), so
         that pictures that are alone or together weigh differently: there `batch.micro` is part of the run. (Micro-
-        batches are the same pictures whatever the number of workers.)
+        batches are the same pictures whatever the number of workers.) Of labelled pictures, the fingerprint of their
+        files comes beside this (`pipeline.finetune`), so that folders may be moved.
         """
         dumped = self.model_dump(mode="json", exclude={"engine", "checkpoint", "watch", "workers"})
-        if isinstance(self.task, PoseSection | SegSection):
+        if isinstance(self.data, LabelledConfig):
+            dumped["data"] = self.data.identity()
+        if all(isinstance(section, PoseSection | SegSection) for section in self.sections):
             del dumped["batch"]["micro"]
         dumped["precision"] = self.engine.precision
         return dumped
@@ -198,7 +232,27 @@ class FinetuneConfig(TrainConfig):
         return FinetuneTrainer(self, storage, parallel, stop, report)
 
     def check(self) -> None:
-        """Nothing can be wrong with pictures that are rendered."""
+        """See that pictures can be used and have the labels of the task; DataError with the fix where not."""
+        from training.finetuning.fit import checked_pictures
+
+        checked_pictures(self.setup(), self.data)
 
     def resumed(self) -> FinetuneConfig:
-        return self.model_copy(update={"model": self.model.model_copy(update={"initial_weights": None})})
+        begun = {"initial_weights": None, "head_start": "random"}  # the checkpoint has it all
+        return self.model_copy(update={"model": self.model.model_copy(update=begun)})
+
+
+def _setup_of(section: SingleSection, size: tuple[int, int]) -> TaskSetup:
+    from training.finetuning import tasks
+
+    match section:
+        case PoseSection():
+            return tasks.PoseSetup(size, section.augmentation, section.pose)
+        case SegSection():
+            return tasks.SegmentationSetup(size, section.augmentation, section.frames, section.seg)
+        case NormalSection():
+            return tasks.NormalSetup(size, section.augmentation, section.frames, section.normal)
+        case PointmapSection():
+            return tasks.PointmapSetup(size, section.augmentation, section.frames, section.pointmap)
+        case AlbedoSection():
+            return tasks.AlbedoSetup(size, section.augmentation, section.frames, section.albedo)

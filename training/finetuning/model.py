@@ -1,4 +1,4 @@
-"""A task model and its loss, for the engine."""
+"""A task model, or one of several tasks, and its loss, for the engine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from torch import Tensor
 from training.data.colour import normalise
 from training.data.labelled import Picture
 from training.engine.trainable import Trainable
+from training.finetuning.head_start import start_heads
+from training.finetuning.pictures import open_pictures
+from training.finetuning.tasks import TaskSetup
 from training.models.backbone import Backbone
 from training.models.checkpoints import Gather, load_weights
 from training.models.heads import build_head
 from training.models.param_groups import param_groups
-from training.models.task_model import TaskModel, task_head_config
+from training.models.task_model import MultiTaskModel, TaskModel, task_head_config
+from training.models.tensor_files import open_tensors
 from training.tasks.dense_losses import total_loss
 
 if TYPE_CHECKING:
@@ -31,9 +35,9 @@ class TaskOutput(NamedTuple):
 
 
 class FinetuneModel(Trainable):
-    """Backbone and head as `student`, and the terms of the task's loss."""
+    """Backbone and head as `student`, and the terms of the task's loss; of several tasks, heads and terms of all."""
 
-    student: TaskModel
+    student: TaskModel | MultiTaskModel
 
     def __init__(self, config: FinetuneConfig) -> None:
         super().__init__()
@@ -43,28 +47,14 @@ class FinetuneModel(Trainable):
             self.student.backbone.requires_grad_(False)
         if config.engine.activation_checkpointing:
             self._backbone.set_activation_checkpointing("blocks")
-        self.terms = self._names_of_terms()
+        self.terms = tuple(
+            self.setup.label(task, term) for task, part in self.setup.parts.items() for term in _names_of_terms(part)
+        )
 
     @property
     def _backbone(self) -> Backbone:
         assert isinstance(self.student.backbone, Backbone)
         return self.student.backbone
-
-    def _names_of_terms(self) -> tuple[str, ...]:
-        """As the task's loss gives them, on a blank picture."""
-        setup = self.setup
-        targets = {name: value[None] for name, value in setup.task.targets(_blank(setup)).items()}  # type: ignore[attr-defined]
-        height, width = (side // 8 for side in setup.size)
-        channels = {"pose": "points", "seg": None, "normal": None, "pointmap": None, "albedo": None}
-        count = 3
-        if setup.name == "pose":
-            count = targets[str(channels["pose"])].shape[1]
-        if setup.name == "seg":
-            count = len(setup.task.config.classes)  # type: ignore[attr-defined]
-        blank: Any = torch.ones(1, count, height, width)
-        if setup.name == "pointmap":
-            blank = blank, torch.ones(1, 1)
-        return tuple(name.removeprefix("loss_") for name in setup.loss(blank, targets) if "loss" in name)
 
     def weights(self) -> tuple[float, ...]:
         """All 1: the task weighs its terms itself."""
@@ -82,10 +72,22 @@ class FinetuneModel(Trainable):
         ]
 
     def load_initial_weights(self, gather: Gather | None = None) -> None:
-        """A backbone's weights, or those of a whole task model."""
-        path = self.config.model.initial_weights
+        """A backbone's weights, or those of a whole task model; of several tasks, for the head of its task.
+
+        Heads that the file does not have begin as `model.head_start` says.
+        """
+        config, new = self.config, list(self.setup.parts)
+        path = config.model.initial_weights
         if path is not None:
-            load_weights(self.student, path, allow_missing=["decode_head."], gather=gather)
+            with open_tensors(path) as stored:
+                task = next((task for task in new if f"decode_head.conv_{task}.weight" in stored.tensors), new[0])
+            model = self.student.single(task) if isinstance(self.student, MultiTaskModel) else self.student
+            report = load_weights(model, path, allow_missing=["decode_head."], gather=gather)
+            if f"decode_head.conv_{task}.weight" not in report.missing:
+                new.remove(task)
+        if config.model.head_start == "targets" and new:
+            pictures, _ = open_pictures(config.data)
+            start_heads(self.student, new, self.setup, pictures, config.seed, gather)
 
     def compile_blocks(self) -> None:
         """See `Trainable`."""
@@ -93,32 +95,64 @@ class FinetuneModel(Trainable):
             block.compile()
 
     def predict(self, images: Tensor) -> Any:
-        """uint8 [B, 3, H, W] on the device -> the head's output."""
+        """uint8 [B, 3, H, W] on the device -> the head's output; of T tasks, [B, T, 3, H, W] -> those of all heads."""
         return self.student(normalise(images, self.dtype))
 
-    def forward(self, images: Tensor, targets: dict[str, Tensor]) -> TaskOutput:
-        """The loss of a micro-batch: images uint8 [B, 3, H, W], targets as the task makes them, batched."""
+    def predict_each(self, images: Tensor) -> tuple[Any, ...]:
+        """As `predict`, alike for one task and for several: uint8 [B, T, 3, H, W] -> T outputs."""
+        output = self.predict(images if isinstance(self.student, MultiTaskModel) else images[:, 0])
+        return output if isinstance(self.student, MultiTaskModel) else (output,)
+
+    def forward(self, images: Tensor, targets: dict[str, Tensor], progress: float = 0.0) -> TaskOutput:
+        """The loss of a micro-batch.
+
+        Args:
+            images: as `predict` takes them.
+            targets: as the task makes them, batched.
+            progress: the share of the run's steps that are done.
+        """
         with self.part("model"):
             output = self.predict(images)
         with self.part("loss"):
-            losses = self.setup.loss(output, targets)
+            losses = self.setup.loss(output, targets, progress)
             terms = torch.stack([losses[f"loss_{name}"].float() for name in self.terms])
         return TaskOutput(total_loss(losses), terms.detach())
 
 
-def task_model(config: FinetuneConfig, device: torch.device | None = None) -> TaskModel:
-    """The network alone, with random weights; its names are those of released task models.
+def task_model(config: FinetuneConfig, device: torch.device | None = None) -> TaskModel | MultiTaskModel:
+    """The network alone, with random weights; of one task, its names are those of released task models.
 
     Args:
         device: torch's default where None; "meta" allocates nothing.
     """
     backbone = config.model.backbone_config().replace(image_size=config.size)
     setup = config.setup()
-    head = setup.head(task_head_config(setup.name, config.model.backbone, backbone))
-    return TaskModel(Backbone(backbone, device=device), build_head(head, device=device))
+    encoder = Backbone(backbone, device=device)
+    heads = {
+        task: build_head(part.head(task_head_config(task, config.model.backbone, backbone)), device=device)
+        for task, part in setup.parts.items()
+    }
+    if isinstance(setup, TaskSetup):
+        return TaskModel(encoder, heads[setup.name])
+    return MultiTaskModel(encoder, heads)
 
 
-def _blank(setup: Any) -> Picture:
+def _names_of_terms(setup: TaskSetup) -> tuple[str, ...]:
+    """As the task's loss gives them, on a blank picture."""
+    targets = {name: value[None] for name, value in setup.task.targets(blank_picture(setup)).items()}
+    height, width = (side // 8 for side in setup.size)
+    count = 3
+    if setup.name == "pose":
+        count = targets["points"].shape[1]
+    if setup.name == "seg":
+        count = len(setup.task.config.classes)
+    blank: Any = torch.ones(1, count, height, width)
+    if setup.name == "pointmap":
+        blank = blank, torch.ones(1, 1)
+    return tuple(name.removeprefix("loss_") for name in setup.loss(blank, targets) if "loss" in name)
+
+
+def blank_picture(setup: Any) -> Picture:
     """A picture with every label, all of them trivial."""
     height, width = setup.size
     ones = np.ones((height, width), np.float32)

@@ -20,7 +20,7 @@ from training.data.loader import start_worker
 from training.data.order import SampleOrder
 from training.data.sampler import BatchPlan, MicroSteps
 from training.finetuning.pictures import Pictures
-from training.finetuning.tasks import TaskSetup
+from training.finetuning.tasks import Setup
 
 ATTEMPTS = 16
 
@@ -29,7 +29,7 @@ class TaskBatch(NamedTuple):
     """A micro-batch.
 
     Attributes:
-        images: uint8 [m, 3, H, W].
+        images: uint8 [m, 3, H, W]; of T tasks [m, T, 3, H, W].
         targets: as the task makes them, batched.
         places: of the samples in the endless order.
         ids: of their pictures.
@@ -46,7 +46,7 @@ class TaskBatch(NamedTuple):
 class Samples(Dataset[TaskBatch]):
     """(step, micro-step) -> the micro-batch of a rank. Picklable."""
 
-    def __init__(self, pictures: Pictures, setup: TaskSetup, seed: int, plan: BatchPlan, rank: int) -> None:
+    def __init__(self, pictures: Pictures, setup: Setup, seed: int, plan: BatchPlan, rank: int) -> None:
         self._pictures, self._setup, self._seed, self._plan, self._rank = pictures, setup, seed, plan, rank
         self._order = order_of(len(pictures), seed)
 
@@ -55,7 +55,7 @@ class Samples(Dataset[TaskBatch]):
         images, targets, ids, replaced = [], [], [], 0
         for position in places:
             image, target, id_, tried = self._sample(position)
-            images.append(torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))))
+            images.append(torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, -1, -3))))
             targets.append(target)
             ids.append(id_)
             replaced += tried

@@ -1,8 +1,12 @@
-"""The five tasks behind one face: a sample of a picture, the loss's terms, and the metric over pictures."""
+"""The five tasks behind one face: a sample of a picture, the loss's terms, and the metric over pictures.
+
+`Setup` is what a run is of: one task, or several (`multi.py`).
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,28 +34,65 @@ Image = npt.NDArray[np.uint8]
 Targets = dict[str, Tensor]
 
 
-class TaskSetup(ABC):
+class Setup(ABC):
+    """What training needs of one task, or of several on one backbone.
+
+    Attributes:
+        name: of the task in `training.models`, or "multi".
+        size: (height, width) of what the model sees.
+    """
+
+    name: str
+    size: Size
+
+    @property
+    @abstractmethod
+    def parts(self) -> Mapping[str, TaskSetup]:
+        """The tasks by name, in the order of the heads."""
+
+    @abstractmethod
+    def label(self, task: str, name: str) -> str:
+        """The name of a figure or a term of a task where those of all tasks are side by side."""
+
+    @abstractmethod
+    def sample(self, picture: Picture, rng: np.random.Generator) -> tuple[Image, Targets] | None:
+        """An augmented training image of the frame's size and its targets; None where the picture is no use.
+
+        Of several tasks: an image for each, uint8 [T, h, w, 3].
+        """
+
+    @abstractmethod
+    def loss(self, output: Any, targets: Targets, progress: float = 0.0) -> dict[str, Tensor]:
+        """The weighted terms, named loss_*.
+
+        Args:
+            output: of the model.
+            targets: of its images, batched.
+            progress: the share of the run's steps that are done, 0..1.
+        """
+
+
+class TaskSetup(Setup):
     """What training and measuring need of a task.
 
     Args:
         augmentation: of training images; None: the released recipe of the task.
     """
 
-    name: str
-    """In `training.models`."""
     metric: TaskMetric
+    task: Any
+    """Targets, loss, decoding."""
 
     def __init__(self, size: Size, augmentation: AugmentConfig | None) -> None:
         self.size = size
         self.augmentation = RECIPES[self.name] if augmentation is None else augmentation
 
-    @abstractmethod
-    def sample(self, picture: Picture, rng: np.random.Generator) -> tuple[Image, Targets] | None:
-        """An augmented training image of the frame's size and its targets; None where the picture is no use."""
+    @property
+    def parts(self) -> Mapping[str, TaskSetup]:
+        return {self.name: self}
 
-    @abstractmethod
-    def loss(self, output: Any, targets: Targets) -> dict[str, Tensor]:
-        """The task's weighted terms."""
+    def label(self, task: str, name: str) -> str:
+        return name
 
     @abstractmethod
     def crops(self, picture: Picture) -> list[tuple[Frame, Image]]:
@@ -98,8 +139,8 @@ class PoseSetup(TaskSetup):
             return None
         return augment(image, rng, self.augmentation), targets
 
-    def loss(self, output: Any, targets: Targets) -> dict[str, Tensor]:
-        return self.task.loss(output, targets)
+    def loss(self, output: Any, targets: Targets, progress: float = 0.0) -> dict[str, Tensor]:
+        return self.task.loss(output, targets, progress)
 
     def crops(self, picture: Picture) -> list[tuple[Frame, Image]]:
         picture = self.in_set(picture)
@@ -129,7 +170,6 @@ class PoseSetup(TaskSetup):
 class DenseSetup(TaskSetup):
     """A label for every pixel: a sample is a picture in a drawn frame."""
 
-    task: Any
     needs: tuple[str, ...]
     """Labels of a `Picture`."""
 
@@ -151,7 +191,7 @@ class DenseSetup(TaskSetup):
             return None
         return augment(moved.image, rng, self.augmentation), self.task.targets(moved)
 
-    def loss(self, output: Any, targets: Targets) -> dict[str, Tensor]:
+    def loss(self, output: Any, targets: Targets, progress: float = 0.0) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = self.task.loss(output, targets)
         return losses
 
@@ -213,7 +253,7 @@ class NormalSetup(DenseSetup):
 class PointmapSetup(DenseSetup):
     """Points in metres."""
 
-    name, needs, metric = "pointmap", ("depth",), METRICS["pointmap"]
+    name, needs, metric = "pointmap", ("depth", "intrinsics"), METRICS["pointmap"]
 
     def __init__(
         self, size: Size, augmentation: AugmentConfig | None, frames: DenseFrameConfig | None, config: PointmapConfig

@@ -1,4 +1,4 @@
-"""A fine-tuning run: schedule, layer-wise rates, and the task's metric with every checkpoint."""
+"""A fine-tuning run: schedule, layer-wise rates, and with every checkpoint the tasks' metrics and pictures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from training.engine.loop import Loop, Rates
 from training.engine.parallel import Parallel
 from training.engine.stop import StopSignal
 from training.finetuning.config import FinetuneConfig
+from training.finetuning.drawings import Drawings
 from training.finetuning.measure import measured
 from training.finetuning.model import FinetuneModel, TaskOutput
 from training.finetuning.pictures import open_pictures
@@ -48,6 +49,7 @@ class FinetuneTrainer(Loop[TaskBatch]):
         super().__init__(config, storage, parallel, data, stop, report)
         assert isinstance(parallel.model, FinetuneModel)
         self.config, self.model, self.setup = config, parallel.model, config.setup()
+        self._journal: Journal | None = None
 
     def batches(self) -> AbstractContextManager[Iterator[TaskBatch]]:
         """Augmented images and targets."""
@@ -55,14 +57,18 @@ class FinetuneTrainer(Loop[TaskBatch]):
         return open_samples(samples, self.config.workers, self.plan, self.state.step, self.config.steps)
 
     def journal(self) -> Journal:
-        """With the cost of an image."""
+        """With the cost of a place in the order: an image for each task."""
         config = self.config
         backbone = config.model.backbone_config().replace(image_size=config.size)
-        cost = model_cost(backbone, self.setup.head(task_head_config(self.setup.name, config.model.backbone, backbone)))
-        return Journal(
+        costs = [
+            model_cost(backbone, part.head(task_head_config(task, config.model.backbone, backbone)))
+            for task, part in self.setup.parts.items()
+        ]
+        self._journal = Journal(
             config, self.storage, self.state.step, self.parallel.world, self.parallel.device, self.report,
-            flops=cost.training_flops, tokens=cost.tokens, draws=False,
+            flops=sum(cost.training_flops for cost in costs), tokens=sum(cost.tokens for cost in costs), draws=False,
         )  # fmt: skip
+        return self._journal
 
     def rates(self, step: int) -> Rates:
         """Linear warm-up from a thousandth, then linear to the final rate (released)."""
@@ -78,7 +84,8 @@ class FinetuneTrainer(Loop[TaskBatch]):
         """The task's loss."""
         device = self.parallel.device
         targets = {name: value.to(device) for name, value in batch.targets.items()}
-        return self.parallel.micro_step(batch.images.to(device), targets, last=last), batch.replaced
+        progress = self.state.step / self.config.steps
+        return self.parallel.micro_step(batch.images.to(device), targets, progress, last=last), batch.replaced
 
     def places(self, batch: TaskBatch) -> list[tuple[int, str]]:
         """Of the samples of a micro-batch."""
@@ -97,22 +104,29 @@ class FinetuneTrainer(Loop[TaskBatch]):
 
     def _measure(self) -> dict[str, Any] | None:
         """The record of the model as it is, on rank 0; every rank takes part."""
+        watch, step = self.config.watch, self.state.step
         with self.stopwatch.part("measure"):
-            figures = measured(self.model, self.setup, self.held_out, self.parallel)
+            drawings = Drawings(self.setup, watch.pictures_count if watch.pictures_every else 0, watch.picture_height)
+            figures = measured(self.model, self.setup, self.held_out, self.parallel, drawings.add)
+            drawn = drawings.gathered(self.parallel)
         if self.parallel.rank != 0:
             return None
-        metric = self.setup.metric
-        value = figures[metric.primary]
+        # The figure that counts of each task; the first chooses the best checkpoint.
+        counts = {self.setup.label(task, part.metric.primary): part.metric for task, part in self.setup.parts.items()}
+        first, metric = next(iter(counts.items()))
         record = {
             "task": self.setup.name,
-            "step": self.state.step,
-            "metric": metric.primary,
-            "score": value if metric.higher else -value,
+            "step": step,
+            "metric": first,
+            "metrics": list(counts),
+            "score": figures[first] if metric.higher else -figures[first],
             "pictures": len(self.held_out),
             "figures": figures,
         }
-        self.storage.write_bytes(f"{MEASURED}/step-{self.state.step:09d}.json", dump(record, indent=1) + b"\n")
+        self.storage.write_bytes(f"{MEASURED}/step-{step:09d}.json", dump(record, indent=1) + b"\n")
+        if drawn is not None and self._journal is not None:
+            self._journal.picture(step, "predictions", drawn)
         if self.report is not None:
-            shown = f"{self.setup.name} {metric.primary} {value:.4f} after {self.state.step:,} steps"
-            self.report(self.state.step, {MESSAGE: shown}, False)
+            shown = ", ".join(f"{name} {figures[name]:.4f}" for name in counts)
+            self.report(step, {MESSAGE: f"{self.setup.name} {shown} after {step:,} steps"}, False)
         return record

@@ -1,9 +1,10 @@
-"""A backbone with a task head on its feature map."""
+"""A backbone with a task head, or with several, on its feature map."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,37 @@ class TaskModel(nn.Module):
     def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Normalised images [B, 3, H, W] -> what the head returns (see the heads for shapes and units)."""
         return self.decode_head(self.backbone(images, out_indices=(-1,), out_type="featmap")[0])
+
+
+class MultiTaskModel(nn.Module):
+    """A backbone with heads for several tasks; state-dict keys are `backbone.*` and `decode_head.<task>.*`."""
+
+    def __init__(self, backbone: nn.Module, decode_heads: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.decode_head = nn.ModuleDict(decode_heads)
+
+    def single(self, task: str) -> TaskModel:
+        """Backbone and head of one task, which share their parameters with this model."""
+        return TaskModel(self.backbone, self.decode_head[task])
+
+    def forward(self, images: Tensor) -> tuple[Tensor | tuple[Tensor, Tensor], ...]:
+        """Normalised images [B, T, 3, H, W], one of each place for each of T tasks, in one pass of the backbone.
+
+        Returns:
+            What each head returns for its B images, in the order of the heads.
+
+        Raises:
+            ValueError: another number of images per place than heads.
+        """
+        if images.ndim != 5 or images.shape[1] != len(self.decode_head):
+            raise ValueError(
+                f"images are {tuple(images.shape)}: give [B, {len(self.decode_head)}, 3, H, W], in the order of the "
+                f"tasks {', '.join(self.decode_head)}"
+            )
+        (features,) = self.backbone(images.flatten(0, 1), out_indices=(-1,), out_type="featmap")
+        parts = features.unflatten(0, images.shape[:2]).unbind(1)
+        return tuple(head(part) for head, part in zip(self.decode_head.values(), parts, strict=True))
 
 
 def task_head_config(task: str, backbone: str, config: BackboneConfig | None = None) -> HeadConfig:

@@ -6,7 +6,9 @@ architecture.py   which model a checkpoint holds, from its shapes
 tasks.py          the object of `training.tasks` that fits a head
 inputs.py         folders, lists, videos, exported shards as one stream of pictures
 ahead.py          pictures are decoded while the model is busy
+tars.py           reading samples of shards
 boxes.py          people: given, from a COCO file, from a detector; non-maximum suppression
+ledger_boxes.py   people that curation found, for the shards that it exported
 detector.py       curation's YOLO scorer as a detector
 foreground.py     people's pixels for the dense tasks
 results.py        what comes out, by task
@@ -14,10 +16,11 @@ writers.py, pose_writer.py, formats.py, files.py, gallery.py   what is written
 config.py         settings of all of these
 """
 
-from training.prediction.boxes import Boxes, BoxFile, Detector
+from training.prediction.boxes import Boxes, BoxFile, Detector, KnownBoxes
 from training.prediction.config import InputConfig, OutputConfig, PredictorConfig
 from training.prediction.foreground import folder_masks, predicted_masks
 from training.prediction.inputs import Inputs, read_image
+from training.prediction.ledger_boxes import LedgerBoxes
 from training.prediction.predictor import Predictor
 from training.prediction.results import (
     AlbedoResult,
@@ -36,6 +39,8 @@ __all__ = [
     "Detector",
     "InputConfig",
     "Inputs",
+    "KnownBoxes",
+    "LedgerBoxes",
     "NormalResult",
     "OutputConfig",
     "PointmapResult",

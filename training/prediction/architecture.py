@@ -68,7 +68,7 @@ def architecture(
         if size is None and named is None:
             raise WeightsError(
                 f"{weights}: its encoder (width {encoder.width}, {encoder.depth} blocks) is none of the zoo's, so the "
-                "size of its images is not known: give size=(height, width) in pixels, as it was trained"
+                "size of its images is not known: give size=(height, width) in pixels (--size), as it was trained"
             )
         encoder = replace(named or encoder, image_size=size or (named or encoder).image_size)
         return encoder, _head(task, shapes, encoder)

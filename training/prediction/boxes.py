@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -95,6 +95,24 @@ def non_maximum_suppression(found: Boxes, iou: float) -> Boxes:
         shared = corners.clip(min=0).prod(axis=1)
         left &= shared <= iou * np.maximum(areas[index] + areas - shared, 1e-12)
     return found.selected(order[kept])
+
+
+class KnownBoxes(Protocol):
+    """People that are known before the pictures are read."""
+
+    @property
+    def detections(self) -> bool:
+        """There are scores, so that the boxes are a detector's: those of low scores and the weaker of two go."""
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """File name -> id of the picture, where pictures have numbers."""
+
+    def __call__(self, name: str) -> Boxes | None:
+        """Boxes of a picture by its file name; None: nothing is known of it."""
+
+    def image_id(self, name: str) -> int | None:
+        """The number of a picture by its file name."""
 
 
 class BoxFile:

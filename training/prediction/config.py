@@ -62,11 +62,15 @@ class OutputConfig(Config):
     gallery: int = Field(100, ge=0, le=2000, description="pictures on the HTML page; 0: no page")
     thumbnail: int = Field(320, ge=32, le=1024, description="long side of a picture on the page, pixels")
     jpeg_quality: int = Field(90, ge=1, le=100, description="of the overlays")
-    normals: Literal["npy", "png"] = Field(
-        "npy", description="npy: float32; png: 16 bits a channel, (n + 1) / 2 x 65535, x as red"
+    normals: Literal["npy", "png", "exr"] = Field(
+        "npy",
+        description="npy: float32; png: 16 bits a channel, (n + 1) / 2 x 65535, x as red; exr: float32, x, y, z as "
+        "R, G, B",
     )
-    depth: Literal["npy", "png"] = Field(
-        "npy", description="npy: float32 metres; png: 16 bits, whole millimetres up to 65.5 m, 0 = nothing"
+    depth: Literal["npy", "png", "exr"] = Field(
+        "npy",
+        description="npy: float32 metres; png: 16 bits, whole millimetres up to 65.5 m, 0 = nothing; exr: float32 "
+        "metres in channel Z",
     )
     points: bool = Field(True, description="write the pointmap as a PLY point cloud too")
     keypoint_threshold: float = Field(0.3, ge=0, description="keypoints of lower scores are not drawn (released)")

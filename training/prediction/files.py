@@ -12,15 +12,21 @@ from pathlib import Path, PurePosixPath
 _LONGEST = 200  # bytes of a name; file systems allow 255, with what is added to it
 
 
+def is_safe(name: str) -> bool:
+    """Whether a picture's name stays in the folder of the outputs."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and ".." not in path.parts and not path.is_absolute() and "\0" not in name
+
+
 def output_path(folder: Path, name: str, suffix: str) -> Path:
     """Where an output of a picture lies: `folder/name` + suffix; a very long last part is cut and gets a hash.
 
     Raises:
         ValueError: the name leads out of the folder.
     """
-    parts = PurePosixPath(name).parts
-    if not parts or ".." in parts or PurePosixPath(name).is_absolute():
+    if not is_safe(name):
         raise ValueError(f"{name!r} is no name for an output: it leads out of {folder}")
+    parts = PurePosixPath(name).parts
     last = parts[-1]
     if len(os.fsencode(last)) > _LONGEST:
         digest = hashlib.blake2b(os.fsencode(last), digest_size=8).hexdigest()

@@ -1,8 +1,12 @@
-"""Encoded files of arrays: PNG index masks, NPY, 16-bit PNG, JPEG, PLY; and how the coded ones are read back."""
+"""Encoded files of arrays: PNG index masks, NPY, 16-bit PNG, JPEG, EXR, PLY; and how the coded ones are read back."""
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -47,6 +51,36 @@ def rgb_png(values: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> bytes:
 def jpeg(image: Pixels, quality: int) -> bytes:
     """uint8 [H, W, 3] RGB."""
     return _encoded(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])
+
+
+def require_exr() -> None:
+    """See that EXR files can be written.
+
+    Raises:
+        ValueError: the package is absent.
+    """
+    if importlib.util.find_spec("OpenEXR") is None:
+        raise ValueError("EXR files need the package OpenEXR: pip install 'populace[exr]', or choose npy or png")
+
+
+def exr(channels: Mapping[str, Floats]) -> bytes:
+    """Float32 channels of one size, compressed without loss (ZIP).
+
+    Args:
+        channels: "RGB": [H, W, 3], which becomes R, G and B; or any other name: [H, W].
+
+    Raises:
+        ValueError: see `require_exr`.
+    """
+    require_exr()
+    import OpenEXR  # type: ignore[import-not-found]
+
+    header = {"compression": OpenEXR.ZIP_COMPRESSION, "type": OpenEXR.scanlineimage}
+    arrays = {name: np.ascontiguousarray(values, np.float32) for name, values in channels.items()}
+    with tempfile.TemporaryDirectory() as folder:  # the package writes to paths only
+        path = Path(folder, "values.exr")
+        OpenEXR.File(header, arrays).write(str(path))
+        return path.read_bytes()
 
 
 def _encoded(extension: str, values: npt.NDArray[np.generic], options: list[int] | None = None) -> bytes:

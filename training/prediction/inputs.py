@@ -6,6 +6,7 @@ What cannot be read or decoded is reported and passed over; it never ends the st
 |---|---|
 | folder | files with an image extension, in subfolders too, sorted; name: relative path without extension |
 | folder with manifest.json | exported shards (`curation.manifest`), in their order; name: the key |
+| run directory of `populace curate` | its shards |
 | .txt file | a path on each line, relative to the file |
 | .mp4, .avi, ... file | every `step`-th frame; name: stem/000012, the frame's number from 0 |
 | another file, or a list of paths | these; name: path below their common folder, without extension |
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 
 import cv2
 import numpy as np
@@ -34,6 +35,9 @@ from curation.reasons import Reason
 from curation.sources.names import IMAGE_EXTENSIONS, escape_name
 from training.prediction.boxes import Image
 from training.prediction.config import InputConfig
+from training.prediction.files import is_safe
+from training.prediction.ledger_boxes import shards_of
+from training.prediction.tars import Tars
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +120,7 @@ class Inputs:
         if not isinstance(source, str | Path):
             self._list([Path(item) for item in source])
             return
-        path = Path(source)
+        path = shards_of(source)
         extension = path.suffix.lower().lstrip(".")
         if not path.exists():
             raise FileNotFoundError(f"input {path} does not exist: give a folder, an image, a video or a list of paths")
@@ -161,12 +165,21 @@ class Inputs:
             return max(0, count)
         return len(read_index(self.manifest)) if self.manifest is not None else len(self._files)
 
+    @property
+    def planned(self) -> int:
+        """Pictures that iterating goes through; of a video as far as its header says."""
+        count = len(self) if self.video is None else -(-len(self) // self.config.step)
+        return count if self.config.limit is None else min(count, self.config.limit)
+
     def __iter__(self) -> Iterator[InputPicture]:
         """Pictures in order; those that are skipped or bad count for `limit` too, so that a resumed run is the same."""
         self.bad, self.skipped = BadPictures(), 0
         for number, ref in enumerate(self._refs()):
             if number == self.config.limit:
                 return
+            if not is_safe(ref.name):  # a key of somebody's shards
+                self.bad.add(ref.name, str(Reason.UNSAFE_MEMBER), "this name leads out of the folder of the outputs")
+                continue
             if self._skip(ref.name):
                 self.skipped += 1
                 continue
@@ -198,14 +211,14 @@ class Inputs:
         return decoded(data, self.config.decode, self.config.max_side)
 
     def _samples(self, folder: Path) -> Iterator[_Ref]:
-        tars = _Tars(folder)
+        tars = Tars(folder)
         try:
             for row in read_index(folder).to_pylist():
                 yield _Ref(row["key"], f"{row['key']}.{row['extension']}", partial(self._sample, tars, row))
         finally:
             tars.close()
 
-    def _sample(self, tars: _Tars, row: dict[str, Any]) -> Image | Problem:
+    def _sample(self, tars: Tars, row: dict[str, Any]) -> Image | Problem:
         size = int(row["image_size"])
         try:
             data = tars.read(row["shard"], int(row["image_offset"]), size)
@@ -244,29 +257,6 @@ class Inputs:
             height, width = (max(1, round(length * side / max(image.shape[:2]))) for length in image.shape[:2])
             image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
         return image
-
-
-class _Tars:
-    """Reads from the tars of a folder; the last one stays open."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._shard: str | None = None
-        self._file: BinaryIO | None = None
-
-    def read(self, shard: str, offset: int, size: int) -> bytes:
-        """Bytes of `<shard>.tar`, fewer where it ends before; OSError where it cannot be read."""
-        if self._file is None or self._shard != shard:
-            self.close()
-            self._file = open(self._folder / f"{shard}.tar", "rb")  # noqa: SIM115 - closed by close()
-            self._shard = shard
-        self._file.seek(offset)
-        return self._file.read(size)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._file = None
 
 
 def _names(files: list[str]) -> list[str]:

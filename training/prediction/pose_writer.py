@@ -90,11 +90,14 @@ class PoseWriter(Writer):
             "image_id": known,
             "height": height,
             "width": width,
-            "people": list(_people(result)),
         }
         self._ids[picture.name] = known
         self._places[picture.name] = self._file.tell()
-        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        # Person by person: a crowd as one JSON text would take many times the memory of its arrays.
+        self._file.write(json.dumps(record).removesuffix("}").encode() + b', "people": [')
+        for number, person in enumerate(_people(result)):
+            self._file.write((", " if number else "").encode() + json.dumps(person, allow_nan=False).encode())
+        self._file.write(b"]}\n")
         self._file.flush()
 
     def overlay(self, picture: InputPicture, result: Any, mask: Mask | None) -> Pixels:

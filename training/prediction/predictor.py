@@ -218,9 +218,13 @@ class Predictor:
             return people, [crop_around(box, self.size, source, padding=padding) for box in people.boxes]
         if given is not None:
             raise ValueError(f"{self.task.name} takes whole pictures: give boxes for pose only")
+        return whole(image), [self.frame(source)]
+
+    def frame(self, source: Size) -> Frame:
+        """What the network sees of a picture of (height, width) `source`, for tasks that take whole pictures."""
         if (self.config.fit or ("stretch" if self.task.name == "seg" else "letterbox")) == "stretch":
-            return whole(image), [stretch(source, self.size)]
-        return whole(image), [letterbox(source, self.size, "truncate")]  # as released inference rounds
+            return stretch(source, self.size)
+        return letterbox(source, self.size, "truncate")  # as released inference rounds
 
     @torch.inference_mode()
     def _forward(self, batch: list[tuple[_Waiting[Key], Frame, Image]]) -> None:

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from training.prediction import formats
 from training.prediction.ahead import read_ahead
-from training.prediction.boxes import Boxes, BoxFile
+from training.prediction.boxes import Boxes, KnownBoxes
 from training.prediction.config import InputConfig, OutputConfig
 from training.prediction.files import land, output_path
 from training.prediction.foreground import Foreground
 from training.prediction.gallery import Gallery
 from training.prediction.inputs import BadPictures, InputPicture, Inputs
+from training.prediction.ledger_boxes import shards_of
 from training.prediction.pose_writer import PoseWriter
 from training.prediction.predictor import Given, Predictor
 from training.prediction.results import PoseResult, Result
@@ -64,8 +65,10 @@ def predict_to_folder(
     *,
     inputs: InputConfig | None = None,
     outputs: OutputConfig | None = None,
-    boxes: BoxFile | None = None,
+    boxes: KnownBoxes | None = None,
     foreground: Foreground | None = None,
+    about: Mapping[str, Any] | None = None,
+    begin: Callable[[int], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Summary:
     """Predict every picture of a source and write the results.
@@ -76,8 +79,12 @@ def predict_to_folder(
         predictor: of one task.
         source: see `training.prediction.inputs`.
         output: a folder, made where it is not there.
-        boxes: people for pose; pictures that the file does not list go to the detector, else whole.
+        boxes: people for pose, a `BoxFile` or `LedgerBoxes`; pictures of which it knows nothing go to the detector,
+            else whole.
         foreground: people's pixels for normal, pointmap and albedo.
+        about: what else the results depend on, e.g. a fingerprint of the boxes: JSON values for run.json, which have to
+            be the same when the run goes on.
+        begin: called once, before the first picture, with how many there are, as far as the source says.
         progress: called with the number of pictures that are finished, those passed over included.
 
     Raises:
@@ -89,7 +96,7 @@ def predict_to_folder(
         raise ValueError(f"{predictor.task.name} takes whole pictures: give boxes for pose only")
     if boxes is not None and inputs is not None and inputs.max_side is not None:
         raise ValueError("boxes are in pixels of the full pictures: leave max_side out, or let a detector find people")
-    if isinstance(source, str | Path) and folder.resolve().is_relative_to(Path(source).resolve()):
+    if isinstance(source, str | Path) and folder.resolve().is_relative_to(shards_of(source).resolve()):
         raise ValueError(f"output {folder} lies in the input {source}, where it would be read as input: give another")
     gallery = Gallery(outputs.gallery, outputs.thumbnail)
     overlays = folder / "overlays"
@@ -103,7 +110,10 @@ def predict_to_folder(
         return True
 
     stream = Inputs(source, inputs, skip)
-    _check_run(predictor.description() | {"max_side": stream.config.max_side}, folder, outputs.overwrite)
+    run = predictor.description() | {"max_side": stream.config.max_side} | dict(about or {})
+    _check_run(run, folder, outputs.overwrite)
+    if begin is not None:
+        begin(stream.planned)
     writer = _writer(predictor, folder, outputs, boxes)
     predicted = people = 0
     try:
@@ -138,7 +148,7 @@ def predict_to_folder(
 
 
 def _with_boxes(
-    pictures: Inputs, predictor: Predictor, boxes: BoxFile | None
+    pictures: Inputs, predictor: Predictor, boxes: KnownBoxes | None
 ) -> Iterator[tuple[InputPicture, formats.Pixels, Given]]:
     for picture in read_ahead(pictures, pictures.config.ahead):
         found: Boxes | None = None if boxes is None else boxes(picture.file_name)
@@ -147,7 +157,7 @@ def _with_boxes(
         yield picture, picture.image, found
 
 
-def _writer(predictor: Predictor, folder: Path, outputs: OutputConfig, boxes: BoxFile | None) -> Writer:
+def _writer(predictor: Predictor, folder: Path, outputs: OutputConfig, boxes: KnownBoxes | None) -> Writer:
     task = predictor.task
     if not isinstance(task, Pose):
         return _WRITERS[task.name](folder, outputs, task)

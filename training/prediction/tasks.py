@@ -47,7 +47,7 @@ def task_of(task: str, head: HeadConfig, config: TaskConfig | None = None) -> Ta
             raise ValueError(
                 f"the head has {outputs} keypoints, which is none of the sets "
                 f"{', '.join(f'{name} ({count})' for count, name in names.items())}: give "
-                "task_config=PoseConfig(keypoints=...), the YAML file of your own set"
+                "task_config=PoseConfig(keypoints=...), the YAML file of your own set (--keypoints)"
             )
         config = PoseConfig(keypoints=names[outputs])
     made: Task = kind(config)
@@ -56,7 +56,7 @@ def task_of(task: str, head: HeadConfig, config: TaskConfig | None = None) -> Ta
     if isinstance(made, Segmentation) and len(made.config.classes) != outputs:
         raise ValueError(
             f"the head has {outputs} classes, the configuration {len(made.config.classes)}: give "
-            "task_config=SegmentationConfig(classes=PartClasses(names=..., flip_pairs=...)) of its training"
+            "task_config=SegmentationConfig(classes=PartClasses(names=..., flip_pairs=...)) of its training (--classes)"
         )
     if not isinstance(made, Pose | Segmentation) and outputs != 3:
         raise ValueError(f"the head has {outputs} outputs a pixel, {task} has 3: these weights are of another kind")

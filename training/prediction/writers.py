@@ -31,6 +31,8 @@ class Writer(ABC):
 
     def __init__(self, folder: Path, config: OutputConfig, task: Any) -> None:
         self.folder, self.config, self.task = folder, config, task
+        if "exr" in {"normal": config.normals, "pointmap": config.depth}.get(task.name, ""):
+            formats.require_exr()  # before hours of work
 
     @abstractmethod
     def done(self, name: str) -> bool:
@@ -82,15 +84,20 @@ class SegmentationWriter(_DenseWriter):
 
 
 class NormalWriter(_DenseWriter):
-    """`normals/<name>.npy` float32 [H, W, 3], or `.png` (`formats.coded_normals`); 0 outside of the mask."""
+    """`normals/<name>.npy` float32 [H, W, 3], `.exr`, or `.png` (`formats.coded_normals`); 0 outside of the mask."""
 
     def _outputs(self) -> list[tuple[str, str]]:
         return [("normals", f".{self.config.normals}")]
 
     def write(self, picture: InputPicture, result: Any, mask: Mask | None) -> None:
         normals = result.normals if mask is None else np.where(mask[..., None], result.normals, np.float32(0))
-        png = self.config.normals == "png"
-        data = formats.rgb_png(formats.coded_normals(normals)) if png else formats.npy(normals)
+        match self.config.normals:
+            case "png":
+                data = formats.rgb_png(formats.coded_normals(normals))
+            case "exr":
+                data = formats.exr({"RGB": normals})
+            case _:
+                data = formats.npy(normals)
         self._land(picture.name, "normals", f".{self.config.normals}", data)
 
     def overlay(self, picture: InputPicture, result: Any, mask: Mask | None) -> Pixels:
@@ -98,17 +105,22 @@ class NormalWriter(_DenseWriter):
 
 
 class PointmapWriter(_DenseWriter):
-    """`depth/<name>.npy` float32 metres or `.png` millimetres, 0 outside of the mask; and `points/<name>.ply`."""
+    """`depth/<name>.npy`, `.exr` (metres) or `.png` (millimetres), 0 outside of the mask; and `points/<name>.ply`."""
 
     def _outputs(self) -> list[tuple[str, str]]:
         return [("depth", f".{self.config.depth}"), *([("points", ".ply")] if self.config.points else [])]
 
     def write(self, picture: InputPicture, result: Any, mask: Mask | None) -> None:
         depth = result.depth if mask is None else np.where(mask, result.depth, np.float32(0))
-        png = self.config.depth == "png"
         if self.config.points:
             self._land(picture.name, "points", ".ply", formats.ply(result.points, picture.image, mask))
-        data = formats.rgb_png(formats.coded_depth(depth)) if png else formats.npy(depth)
+        match self.config.depth:
+            case "png":
+                data = formats.rgb_png(formats.coded_depth(depth))
+            case "exr":
+                data = formats.exr({"Z": depth})
+            case _:
+                data = formats.npy(depth)
         self._land(picture.name, "depth", f".{self.config.depth}", data)
 
     def overlay(self, picture: InputPicture, result: Any, mask: Mask | None) -> Pixels:

@@ -49,6 +49,13 @@ class PoseConfig(Config):
         description="mse: mean over all pixels of all keypoints (released); ohkm: of the hardest keypoints of each "
         "person alone (the paper's, which names it OHEM)",
     )
+    ohkm_from: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of the run's steps after which ohkm begins, mse before; e.g. 0.8 for the last phase (ours: "
+        "the paper gives none; the released code has it switched off)",
+    )
     loss_weight: float = Field(10.0, gt=0, description="factor on the loss (released)")
     hardest: int = Field(
         128, ge=1, description="keypoints of a person that ohkm takes, all in smaller sets (released comment)"
@@ -60,6 +67,11 @@ class PoseConfig(Config):
     @model_validator(mode="after")
     def _set(self) -> PoseConfig:
         keypoint_set(self.keypoints)  # an unknown set is an error of the configuration
+        if self.ohkm_from and self.loss != "ohkm":
+            raise ValueError(
+                f"ohkm_from is {self.ohkm_from}, but loss is {self.loss}: give loss: ohkm (mse until then), or leave "
+                "ohkm_from out"
+            )
         return self
 
 
@@ -95,13 +107,13 @@ class Pose:
 
     def frame(self, picture: Picture, person: int, size: Size) -> Frame:
         """The crop of a person for evaluation: around the box, else the labelled keypoints, else the whole picture."""
-        return crop_around(self._box(picture, person), size, picture.size, padding=self.config.padding)
+        return crop_around(self.box(picture, person), size, picture.size, padding=self.config.padding)
 
     def draw_frame(self, rng: np.random.Generator, picture: Picture, person: int, size: Size) -> Frame:
         """The crop of a person for training, drawn by `PoseConfig.frames`."""
         return draw_pose_frame(
             rng,
-            self._box(picture, person),
+            self.box(picture, person),
             self._keypoints(picture, person),
             (self.set.upper, self.set.lower),
             size,
@@ -129,7 +141,7 @@ class Pose:
         """
         return self._targets(self._keypoints(picture, person), picture.size)
 
-    def loss(self, output: Tensor, targets: dict[str, Tensor]) -> dict[str, Tensor]:
+    def loss(self, output: Tensor, targets: dict[str, Tensor], progress: float = 0.0) -> dict[str, Tensor]:
         """`loss_heatmap`, and `acc_pose`, the share of keypoints whose maximum is within 5 % of the map, for the log.
 
         With w the weights (0 or 1), p the output and t the target: mse is the mean over B, K, h, w of w (p - t)^2,
@@ -139,6 +151,7 @@ class Pose:
         Args:
             output: heatmaps [B, K, h, w], any float dtype; float32 inside.
             targets: batched `targets`.
+            progress: the share of the run's steps that are done, 0..1; below `ohkm_from` ohkm is mse still.
         """
         self._check(output)
         config = self.config
@@ -149,7 +162,7 @@ class Pose:
             )
             heatmaps, weights = pose_codec.encode(points, targets["visible"].to(output.device), size, config.sigma)
             errors = _MeanSquares.apply(output.float(), heatmaps) * weights
-            if config.loss == "ohkm":
+            if config.loss == "ohkm" and progress >= config.ohkm_from:
                 errors = errors.topk(min(config.hardest, len(self.set)), dim=-1).values
             losses = {"loss_heatmap": config.loss_weight * errors.mean()}
             with torch.no_grad():
@@ -198,7 +211,8 @@ class Pose:
             raise ValueError(f"picture {picture.id!r} has no person {person}: {people} are labelled")
         return picture.keypoints[person]
 
-    def _box(self, picture: Picture, person: int) -> npt.NDArray[np.float64]:
+    def box(self, picture: Picture, person: int) -> npt.NDArray[np.float64]:
+        """EDGES of pixels, float64 [4]: the person's box, else of the labelled keypoints, else the whole picture."""
         candidates = []
         if picture.boxes is not None:
             candidates.append(picture.boxes[person].astype(np.float64))

@@ -13,8 +13,12 @@ class WatchConfig(Config):
 
     every: int = Field(10, ge=1, description="steps between two lines of metrics.jsonl, TensorBoard and the console")
     tensorboard: bool = Field(True, description="write TensorBoard events too, where tensorboard is installed")
-    pictures_every: int = Field(1000, ge=0, description="steps between two reconstruction pictures; 0 = none")
-    pictures_count: int = Field(4, ge=1, le=64, description="images in a reconstruction picture")
+    pictures_every: int = Field(
+        1000,
+        ge=0,
+        description="steps between two reconstruction pictures; fine-tuning draws with every measurement; 0 = none",
+    )
+    pictures_count: int = Field(4, ge=1, le=64, description="images in a picture")
     picture_height: int = Field(
         512, ge=16, description="pixels that a panel of a picture is high at most; larger ones are averaged down"
     )

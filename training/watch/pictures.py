@@ -1,9 +1,10 @@
-"""Pictures of what masked reconstruction has learnt."""
+"""Pictures of what masked reconstruction has learnt, and how pictures of a run are laid out and named."""
 
 from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +85,7 @@ def reconstruction_picture(
     pasted = true * (1 - mask) + predicted * mask
     last = predicted * mask + _GREY * (1 - mask) if masked_only else predicted
     panels = [_smaller(panel, panel_height) for panel in (true, seen, pasted, last)]
-    return _tiled(panels)
+    return tiled(panels)
 
 
 def picture_name(step: int) -> str:
@@ -115,8 +116,15 @@ def _smaller(pictures: Tensor, height: int) -> Tensor:
     return F.avg_pool2d(pictures, factor) if factor > 1 else pictures
 
 
-def _tiled(panels: list[Tensor]) -> npt.NDArray[np.uint8]:
-    """Panels [n, 3, h, w] side by side, images below one another."""
+def tiled(panels: Sequence[Tensor]) -> npt.NDArray[np.uint8]:
+    """Pictures side by side with white lines between them.
+
+    Args:
+        panels: of each column, floating [n, 3, h, w] in 0..1, all of one shape.
+
+    Returns:
+        uint8 [height, width, 3]: n rows.
+    """
     count, _, height, width = panels[0].shape
     canvas = torch.full((3, count * (height + _GAP) - _GAP, len(panels) * (width + _GAP) - _GAP), _WHITE)
     for column, panel in enumerate(panels):

@@ -47,6 +47,34 @@ def test_mistakes_are_named(changes: dict[str, Any], message: str) -> None:
     assert message in str(error.value)
 
 
+def several(*tasks: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "multi", "tasks": [{"kind": task} for task in tasks], **more}
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (several("seg", "seg"), "tasks are seg, seg: give each task once"),
+        (several("seg"), "at least 2 items"),
+        (several("seg", "pose", weights={"parts": 2}), "weights has parts, and the tasks are seg, pose"),
+        (several("seg", "pose", weights={"pose": 0}), "greater than 0"),
+        (several("seg", "multi"), "'multi' found"),
+        ({"kind": "pose", "pose": {"ohkm_from": 0.8}}, "ohkm_from is 0.8, but loss is mse: give loss: ohkm"),
+    ],
+)
+def test_mistakes_of_a_task_are_named(task: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        FinetuneConfig.model_validate(settings() | {"task": task})
+    assert message in str(error.value)
+
+
+def test_several_tasks_have_their_setups_in_order() -> None:
+    setup = FinetuneConfig.model_validate(settings() | {"task": several("seg", "pose", "normal")}).setup()
+    assert setup.name == "multi"
+    assert list(setup.parts) == ["seg", "pose", "normal"]
+    assert all(part.name == task and part.size == setup.size for task, part in setup.parts.items())
+
+
 def test_the_identity_is_what_fixes_the_losses() -> None:
     base = finetune_config()
     free: list[dict[str, Any]] = [
@@ -65,6 +93,11 @@ def test_the_identity_is_what_fixes_the_losses() -> None:
     for changes in binding:
         assert finetune_config(**changes).identity() != base.identity(), changes
     assert finetune_config("pose", batch={"micro": 4}).identity() == finetune_config("pose").identity()
+    # Of several, the micro-batch is free where it is for all.
+    for tasks, free_ in (("pose+seg", True), ("pose+normal", False)):
+        assert (finetune_config(tasks, batch={"micro": 4}).identity() == finetune_config(tasks).identity()) == free_
+    weighted = finetune_config("pose+seg", task={"weights": {"seg": 2.0}})
+    assert weighted.identity() != finetune_config("pose+seg").identity()
 
 
 def test_a_run_that_goes_on_needs_no_initial_weights() -> None:

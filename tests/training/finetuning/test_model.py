@@ -10,7 +10,6 @@ import torch
 from tests.fixtures.finetuning import TASKS, finetune_config
 from training.finetuning.model import FinetuneModel, task_model
 from training.finetuning.samples import Samples
-from training.finetuning.tasks import TaskSetup
 from training.models import create, save_weights
 from training.models.tensor_files import WeightsError
 
@@ -21,7 +20,7 @@ def size_of(task: str) -> list[int]:
     return [144, 112] if task == "pointmap" else [64, 48]
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [*TASKS, "pose+normal+seg"])
 def test_terms_are_those_of_the_tasks_loss(task: str) -> None:
     from training.data.sampler import BatchPlan
     from training.finetuning.pictures import open_pictures
@@ -29,7 +28,7 @@ def test_terms_are_those_of_the_tasks_loss(task: str) -> None:
     config = finetune_config(task, size=size_of(task), data={"people": {"size": size_of(task)}})
     torch.manual_seed(0)
     model = FinetuneModel(config)
-    setup: TaskSetup = config.setup()
+    setup = config.setup()
     batch = Samples(open_pictures(config.data)[0], setup, 1, BatchPlan(2, 2), 0)[0, 0]
     output = model(batch.images, batch.targets)
     losses = setup.loss(model.predict(batch.images), batch.targets)
@@ -75,6 +74,33 @@ def test_a_whole_task_model_fills_both(tmp_path: Path) -> None:
     model.load_initial_weights()
     for name, value in other.named_parameters():
         assert torch.equal(model.student.get_parameter(name), value)
+
+
+def test_several_tasks_begin_with_a_backbone_or_a_model_of_one_of_them(tmp_path: Path) -> None:
+    config = finetune_config("seg+normal")
+    torch.manual_seed(1)
+    other, backbone = task_model(finetune_config("normal")), create("tiny", **OVERRIDES)
+    paths = [save_weights(other, tmp_path / "normal.safetensors"), save_weights(backbone, tmp_path / "b.safetensors")]
+    for path, whole in zip(paths, (other, None), strict=True):
+        torch.manual_seed(0)
+        model = FinetuneModel(config.model_copy(update={"model": config.model.model_copy(
+            update={"initial_weights": str(path)})}))  # fmt: skip
+        before = {name: value.clone() for name, value in model.student.named_parameters()}
+        model.load_initial_weights()
+        for name, value in model.student.named_parameters():
+            part, _, rest = name.partition(".")
+            if part == "backbone":
+                assert torch.equal(value, (backbone if whole is None else whole.backbone).get_parameter(rest))
+            elif whole is not None and rest.startswith("normal."):
+                assert torch.equal(value, whole.decode_head.get_parameter(rest.removeprefix("normal.")))
+            else:
+                assert torch.equal(value, before[name])
+
+
+def test_a_model_of_another_task_is_refused_by_several(tmp_path: Path) -> None:
+    path = save_weights(task_model(finetune_config("albedo")), tmp_path / "albedo.safetensors")
+    with pytest.raises(WeightsError, match="conv_albedo"):
+        FinetuneModel(finetune_config("seg+normal", model={"initial_weights": str(path)})).load_initial_weights()
 
 
 def test_weights_of_another_size_are_refused_by_name(tmp_path: Path) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from pipeline.storage import Storage
@@ -16,7 +20,15 @@ from tests.fixtures.finetuning import finetune_config, losses, run, trainer
 from training.data.labelled import Picture, pointmap
 from training.engine.checkpoint import complete_checkpoints, load_whole
 from training.finetuning.measure import measured
+from training.finetuning.pictures import open_pictures
 from training.finetuning.trainer import MEASURED, PROBE, FinetuneTrainer
+from training.tasks.dense_pictures import normals_picture
+from training.tasks.frames import stretch
+from training.tasks.keypoint_sets import keypoint_set
+from training.tasks.parts import RELEASED_NAMES
+from training.tasks.warp import warp
+from training.watch.pictures import FOLDER as PICTURES
+from training.watch.pictures import picture_name
 
 
 class InMemory(list[Picture]):
@@ -92,6 +104,60 @@ def test_parts_are_overfitted(tmp_path: Path) -> None:
     assert found["miou"] > 3 * counts.max() / counts.sum() / len(names)
 
 
+def overfitted_with_flips(
+    task: str, folder: Path, steps: int, batch: int, lr: float, changes: dict[str, Any]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Figures of two pictures and of their mirror images, after training that mirrors them half of the time."""
+    config = finetune_config(
+        task,
+        steps=steps,
+        task=changes,
+        data={"train": 2, "held_out": 1, "people": {"portraits": 0.0}},
+        batch={"size": batch, "micro": batch},
+        optimiser={"lr": lr, "warmup": 5, "layer_decay": 1.0, "weight_decay": 0.0},
+        checkpoint={"every": steps},
+        watch={"every": steps},
+    )
+    made = trainer(config, folder)
+    pictures = [made.train_pictures[number] for number in range(2)]
+    made.train_pictures = InMemory(pictures)  # type: ignore[assignment]
+    made.run()
+    mirrored = InMemory(map(mirror_image, pictures))
+    return figures(made), measured(made.model, made.setup, mirrored, made.parallel)
+
+
+def mirror_image(picture: Picture) -> Picture:
+    """Left is right and right is left, by the names of parts and keypoints and not by the permutations under test."""
+
+    def other_side(names: Sequence[str]) -> list[int]:
+        exchanged = {"left": "right", "right": "left", "Left": "Right", "Right": "Left"}
+        swapped = [re.sub("|".join(exchanged), lambda match: exchanged[match[0]], name) for name in names]
+        return [list(names).index(name) for name in swapped]
+
+    assert picture.parts is not None
+    assert picture.keypoints is not None
+    assert picture.boxes is not None
+    width = picture.size[1]
+    keypoints, boxes = picture.keypoints[:, other_side(keypoint_set("sapiens308").names)], picture.boxes.copy()
+    keypoints[..., 0] = width - 1 - keypoints[..., 0]
+    boxes[:, [0, 2]] = width - picture.boxes[:, [2, 0]]
+    parts = np.array(other_side(RELEASED_NAMES), np.uint8)[picture.parts[:, ::-1]]
+    image = np.ascontiguousarray(picture.image[:, ::-1])
+    return replace(picture, image=image, parts=parts, keypoints=keypoints, boxes=boxes)
+
+
+def test_parts_are_overfitted_with_their_mirror_images(tmp_path: Path) -> None:
+    flips = {"frames": {"flip_probability": 0.5}}
+    for found in overfitted_with_flips("seg", tmp_path, 90, 2, 4e-3, flips):
+        assert found["macc"] > 0.85  # about 0.4 of the mirror images where left and right are not exchanged
+
+
+def test_keypoints_are_overfitted_with_their_mirror_images(tmp_path: Path) -> None:
+    flips = {"pose": {"frames": {"flip_probability": 0.5}}}
+    for found in overfitted_with_flips("pose", tmp_path, 100, 4, 4e-3, flips):
+        assert found["pck_box@0.2"] > 0.85  # about 0.6 of the mirror images where left and right are not exchanged
+
+
 def test_keypoints_are_overfitted(tmp_path: Path) -> None:
     made = overfitted("pose", tmp_path, 4, 80, (64, 48))
     found = figures(made)
@@ -100,9 +166,13 @@ def test_keypoints_are_overfitted(tmp_path: Path) -> None:
     assert found["pck_box@0.05"] > 0.5
 
 
-@pytest.mark.parametrize("task", ["pose", "seg"])
-def test_a_run_that_was_stopped_ends_with_the_same_bits(task: str, tmp_path: Path) -> None:
-    config = finetune_config(task, steps=5, workers=0)
+OHKM = {"pose": {"loss": "ohkm", "ohkm_from": 0.5, "hardest": 3}}
+"""In the last half: after it was stopped."""
+
+
+@pytest.mark.parametrize(("task", "changes"), [("pose", OHKM), ("seg+normal", {})])
+def test_a_run_that_was_stopped_ends_with_the_same_bits(task: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    config = finetune_config(task, steps=5, workers=0, task=changes)
     assert run(config, tmp_path / "whole").ended == "finished"
     assert run(config, tmp_path / "cut", stop_after=2).ended == "stopped"
     assert run(config, tmp_path / "cut").ended == "finished"
@@ -188,10 +258,12 @@ def test_a_frozen_backbone_stays_and_is_saved(tmp_path: Path) -> None:
 def test_the_best_checkpoint_by_the_metric_is_kept(tmp_path: Path) -> None:
     """The rate is so high that training gets worse somewhere; whatever the figures, the best is there at the end."""
     changes = {"checkpoint": {"every": 1, "keep_last": 1}, "optimiser": {"lr": 0.03, "warmup": 1}}
+    changes["watch"] = {"pictures_every": 0}
     run(finetune_config("seg", steps=6, **changes), tmp_path)
     records = [json.loads(path.read_bytes()) for path in sorted((tmp_path / MEASURED).iterdir())]
     assert [record["step"] for record in records] == list(range(7))
     assert records[0]["metric"] == "miou"
+    assert not (tmp_path / PICTURES).exists()  # none were wanted
     kept = {item.step for item in complete_checkpoints(Storage(tmp_path))}
     best = max(records[1:], key=lambda record: (record["score"], record["step"]))
     assert best["step"] in kept
@@ -201,7 +273,35 @@ def test_the_best_checkpoint_by_the_metric_is_kept(tmp_path: Path) -> None:
         assert json.loads((tmp_path / item.name / PROBE).read_bytes()) == records[item.step]
 
 
+def test_the_hardest_keypoints_alone_count_from_a_step_on(tmp_path: Path) -> None:
+    """Half of four steps are as without; then three of the keypoints count, which have more loss than the mean."""
+    plain = finetune_config("pose", steps=4)
+    run(finetune_config("pose", steps=4, task=OHKM), tmp_path / "ohkm")
+    run(plain, tmp_path / "mse")
+    hard, soft = (losses(tmp_path / name) for name in ("ohkm", "mse"))
+    assert hard[:2] == soft[:2]
+    assert hard[2]["loss/heatmap"] > 1.2 * soft[2]["loss/heatmap"]
+    assert hard[3]["loss/heatmap"] > 1.2 * soft[3]["loss/heatmap"]
+    assert finetune_config("pose", steps=4, task=OHKM).identity() != plain.identity()
+
+
 def test_smaller_is_better_where_the_metric_is_an_error(tmp_path: Path) -> None:
     run(finetune_config("normal", steps=3), tmp_path)
     record = json.loads((tmp_path / "checkpoints/step-000000003" / PROBE).read_bytes())
     assert record["score"] == -record["figures"]["mean_deg"]
+
+
+def test_every_measurement_is_drawn(tmp_path: Path) -> None:
+    """Input, prediction and truth of the first held-out pictures, one below the other."""
+    config = finetune_config("normal", steps=3, data={"held_out": 3}, watch={"pictures_count": 2, "picture_height": 32})
+    run(config, tmp_path)
+    first, last = (np.asarray(Image.open(tmp_path / picture_name(step))) for step in (0, 3))
+    assert first.shape == last.shape == (2 * 32 + 4, 3 * 24 + 2 * 4, 3)
+    columns = [slice(start, start + 24) for start in (0, 28, 56)]
+    same = [np.array_equal(first[:, column], last[:, column]) for column in columns]
+    assert same == [True, False, True]
+    picture = open_pictures(config.data)[1][0]
+    assert picture.normals is not None
+    small = stretch(picture.size, (32, 24))
+    assert np.array_equal(first[:32, columns[0]], warp(picture.image, small, "auto"))
+    assert np.array_equal(first[:32, columns[2]], warp(normals_picture(picture.normals, picture.mask), small, "auto"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import cv2
 import numpy as np
+import pytest
 from PIL import Image as PillowImage
 
 from training.prediction import formats
@@ -69,6 +71,27 @@ def test_coded_normals_and_depth_read_back_to_their_precision() -> None:
     depth = np.array([[0.0, 1.2345, 65.535, 70.0, -3.0, np.nan]], np.float32)
     coded = cv2.imdecode(np.frombuffer(formats.rgb_png(formats.coded_depth(depth)), np.uint8), cv2.IMREAD_UNCHANGED)
     assert coded.tolist() == [[0, 1234, 65535, 65535, 0, 0]] or coded.tolist() == [[0, 1235, 65535, 65535, 0, 0]]
+
+
+def test_exr_keeps_every_bit_under_the_names_that_viewers_know(tmp_path: Path) -> None:
+    openexr = pytest.importorskip("OpenEXR")
+    rng = np.random.Generator(np.random.Philox(key=3))
+    normals = rng.normal(size=(5, 7, 3)).astype(np.float32)[:, ::-1]
+    path = tmp_path / "file.exr"
+    path.write_bytes(formats.exr({"RGB": normals}))
+    with openexr.File(str(path), separate_channels=True) as file:
+        for name, axis in zip("RGB", range(3), strict=True):
+            np.testing.assert_array_equal(file.channels()[name].pixels, normals[..., axis])
+    path.write_bytes(formats.exr({"Z": normals[..., 0]}))
+    with openexr.File(str(path)) as file:
+        assert list(file.channels()) == ["Z"]
+        np.testing.assert_array_equal(file.channels()["Z"].pixels, normals[..., 0])
+
+
+def test_without_its_package_exr_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'populace\[exr\]'"):
+        formats.exr({"Z": np.zeros((2, 2), np.float32)})
 
 
 def test_npy_and_jpeg() -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+import torch
 from PIL import Image as PillowImage
 from pycocotools.coco import COCO
+from torch.nn import functional as F
 
 from training.prediction import (
     BoxFile,
@@ -25,6 +28,7 @@ from training.prediction import (
     predicted_masks,
     read_image,
 )
+from training.tasks.pose import Pose, PoseConfig
 
 Weights = Callable[[str], Path]
 
@@ -110,6 +114,23 @@ def test_depth_and_point_cloud_of_predicted_foreground(weights: Weights, folder:
         predicted_masks(predictor)
 
 
+@pytest.mark.parametrize(("task", "name"), [("normal", "normals"), ("pointmap", "depth")])
+def test_exr_is_written_or_refused_before_any_work(
+    task: str, name: str, weights: Weights, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    openexr = pytest.importorskip("OpenEXR")
+    predictor, outputs = load(task, weights), OutputConfig(normals="exr", depth="exr", overlays=False, gallery=0)
+    predict_to_folder(predictor, folder / "a.png", tmp_path / "o", outputs=outputs)
+    (wanted,) = predictor(folder / "a.png")
+    with openexr.File(str(tmp_path / f"o/{name}/a.exr")) as file:
+        (channel,) = file.channels().values()
+        np.testing.assert_allclose(channel.pixels, getattr(wanted, name), atol=1e-5)
+    assert predict_to_folder(predictor, folder / "a.png", tmp_path / "o", outputs=outputs).skipped == 1
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="need the package OpenEXR"):
+        predict_to_folder(predictor, folder / "b.png", tmp_path / "p", outputs=outputs)
+
+
 def test_albedo_as_png(weights: Weights, folder: Path, tmp_path: Path) -> None:
     predictor = load("albedo", weights)
     predict_to_folder(predictor, [folder / "a.png"], tmp_path / "o")
@@ -153,6 +174,49 @@ def test_pose_with_boxes_of_a_coco_file_read_by_pycocotools(weights: Weights, fo
     assert (entry["file_name"], entry["image_size"]) == ("a.png", [128, 96])
     with pytest.raises(ValueError, match="leave max_side out"):
         predict_to_folder(predictor, folder, output, boxes=boxes, inputs=InputConfig(max_side=64))
+
+
+class _Middle(torch.nn.Module):
+    """Every keypoint in the middle of its crop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.gain * F.avg_pool2d(images[:, :1], 4).mul(0).add(self._spot).expand(-1, 17, -1, -1)
+
+    _spot = torch.exp(-((torch.arange(64)[:, None] - 31.5) ** 2 + (torch.arange(48)[None] - 23.5) ** 2) / 8)
+
+
+def test_a_crowd_takes_no_more_memory_than_its_results(tmp_path: Path) -> None:
+    """240 people in one picture: their crops would be 35 MB at once."""
+    image = np.full((240, 320, 3), 128, np.uint8)
+    cv2.imwrite(str(tmp_path / "crowd.png"), image)
+    predictor = Predictor(_Middle(), Pose(PoseConfig(keypoints="coco17")), (256, 192), PredictorConfig(flip=False))
+    rows = [{"file_name": "crowd.png", "bbox": [number % 25 * 12, number // 25 * 11, 12, 16]} for number in range(240)]
+
+    def peak(people: int) -> int:
+        (tmp_path / "boxes.json").write_text(json.dumps(rows[:people]))
+        boxes, output = BoxFile(tmp_path / "boxes.json"), tmp_path / f"out-{people}"
+        tracemalloc.start()
+        try:
+            summary = predict_to_folder(
+                predictor, tmp_path / "crowd.png", output, boxes=boxes, outputs=OutputConfig(overlays=False, gallery=0)
+            )
+            assert summary.people == people
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few, many = peak(20), peak(240)
+    assert many - few < 220 * 16 * 1024, "a crop is 144 KiB, a person's keypoints a few"
+    found = json.loads((tmp_path / "out-240/results.json").read_bytes())
+    assert len(found) == 240
+    for entry, row in zip(found, rows, strict=True):
+        x, y, width, height = row["bbox"]
+        middle = np.array(entry["keypoints"]).reshape(17, 3)[:, :2]
+        np.testing.assert_allclose(middle, np.tile((x + (width - 1) / 2, y + (height - 1) / 2), (17, 1)), atol=0.2)
 
 
 def test_pose_goes_on_after_a_torn_line(weights: Weights, folder: Path, tmp_path: Path) -> None:

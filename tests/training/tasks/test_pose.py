@@ -235,3 +235,19 @@ def test_bad_input_says_what_is_allowed() -> None:
         task.decode(torch.zeros(1, 5, 8, 8), [identity(SIZE)])
     with pytest.raises(ValueError, match="frame of each person's crop"):
         task.decode(torch.zeros(2, 17, 8, 8), [identity(SIZE)])
+
+
+def test_the_hardest_keypoints_alone_count_from_their_share_of_the_run_on() -> None:
+    late = Pose(PoseConfig(keypoints="coco17", loss="ohkm", hardest=2, ohkm_from=0.75))
+    always = Pose(PoseConfig(keypoints="coco17", loss="ohkm", hardest=2))
+    never = Pose(PoseConfig(keypoints="coco17"))
+    generator = torch.Generator().manual_seed(0)
+    output = torch.rand(2, 17, 16, 12, generator=generator)
+    targets = {"points": torch.rand(2, 17, 2, generator=generator), "visible": torch.ones(2, 17)}
+
+    def loss(task: Pose, progress: float) -> float:
+        return task.loss(output, targets, progress)["loss_heatmap"].item()
+
+    assert loss(late, 0.0) == loss(late, 0.74) == loss(never, 0.9)
+    assert loss(late, 0.75) == loss(late, 1.0) == loss(always, 0.0)
+    assert loss(always, 0.0) > loss(never, 0.0)

@@ -15,7 +15,7 @@ import numpy as np
 from curation.manifest import shard_files
 from training.data.errors import DataError
 from training.data.keys import permutation
-from training.data.labelled_sets.coco import CocoKeypoints, CocoPeople, read_coco
+from training.data.labelled_sets.coco import CocoKeypoints, CocoPeople, missing_images, read_coco
 from training.data.labelled_sets.coco_numbers import inside
 from training.data.labelled_sets.config import CocoConfig, LabelledConfig, ShardsConfig, Source
 from training.data.labelled_sets.folders import FolderPictures, list_folders
@@ -40,17 +40,25 @@ def check_source(config: Source, sample: int = 200, seed: int = 0) -> list[Probl
         seed: which pictures.
     """
     try:
-        source, problems = _open(config)
-        order = permutation(len(source), _SAMPLE, seed)[:sample]
-        for index in sorted(order.tolist()):
-            problems += _check_picture(source, index)
+        source, problems = open_despite(config)
+        problems += check_pictures(source, sample, seed)
         if isinstance(config, ShardsConfig) and isinstance(source, ShardPictures):
             problems = [*_check_shards(config, source), *problems]
     except LabelError as error:
         return [error.problem]
     except (DataError, ValueError) as error:
-        return [Problem(_place(config), str(error).rstrip("."), "Correct the configuration")]
+        return [Problem(place_of(config), str(error).rstrip("."), "Correct the configuration")]
     return list(dict.fromkeys(problems))
+
+
+def check_pictures(source: PictureSource, sample: int, seed: int = 0) -> list[Problem]:
+    """Problems of the files of some pictures, which are read and decoded."""
+    return [problem for index in sampled(source, sample, seed) for problem in _check_picture(source, index)]
+
+
+def sampled(source: PictureSource, sample: int, seed: int = 0) -> list[int]:
+    """Places of `sample` pictures, or all, in order; the same for a seed."""
+    return sorted(permutation(len(source), _SAMPLE, seed)[:sample].tolist())
 
 
 def check_labelled(config: LabelledConfig, sample: int = 200) -> list[Problem]:
@@ -63,13 +71,13 @@ def check_labelled(config: LabelledConfig, sample: int = 200) -> list[Problem]:
     try:
         train, held_out = open_labelled(config)
     except DataError as error:
-        return [*problems, Problem(_place(config.train), str(error).rstrip("."), "Correct the configuration")]
+        return [*problems, Problem(place_of(config.train), str(error).rstrip("."), "Correct the configuration")]
     both = {train.id(index) for index in range(len(train))} & {held_out.id(index) for index in range(len(held_out))}
     if both and config.held_out is not None:
         named = ", ".join(sorted(both)[:3])
         problems.append(
             Problem(
-                _place(config.held_out),
+                place_of(config.held_out),
                 f"{len(both)} ids are among the training pictures too ({named})",
                 "Hold out other pictures, or rename them where they differ",
                 fatal=False,
@@ -78,18 +86,22 @@ def check_labelled(config: LabelledConfig, sample: int = 200) -> list[Problem]:
     return problems
 
 
-def _place(config: Source) -> str:
+def place_of(config: Source) -> str:
     """The path that a configuration leads to."""
     if isinstance(config, CocoConfig):
         return config.annotations
     return config.folder if isinstance(config, ShardsConfig) else config.root
 
 
-def _open(config: Source) -> tuple[PictureSource, list[Problem]]:
-    """The source, even where its files do not match, and what is wrong with those."""
+def open_despite(config: Source) -> tuple[PictureSource, list[Problem]]:
+    """The source, even where its files do not match, and what is wrong with those.
+
+    Raises:
+        DataError, ValueError: it cannot be opened at all.
+    """
     if isinstance(config, CocoConfig):
         people = read_coco(config)
-        found = [*people.problems, *_check_images(config, people), *_check_people(config, people)]
+        found = [*people.problems, *missing_images(config, people), *_check_people(config, people)]
         return CocoKeypoints(config, replace(people, problems=())), found
     if isinstance(config, ShardsConfig):
         return open_source(config), []
@@ -119,16 +131,6 @@ def _check_shards(config: ShardsConfig, source: ShardPictures) -> Iterator[Probl
                 yield Problem(str(file), "is missing", PACK_AGAIN)
             elif file.stat().st_size != size:
                 yield Problem(str(file), f"has {file.stat().st_size} bytes instead of {size}", PACK_AGAIN)
-
-
-def _check_images(config: CocoConfig, people: CocoPeople) -> Iterator[Problem]:
-    folder = Path(config.images)
-    if not folder.is_dir():
-        yield Problem(str(folder), "there is no such folder", "Correct `images`")
-        return
-    for name, file in zip(people.ids, people.files, strict=True):
-        if not (folder / file).is_file():
-            yield Problem(str(folder / file), f"image {name} is not there", "Put it there, or remove it from the file")
 
 
 def _check_people(config: CocoConfig, people: CocoPeople) -> Iterator[Problem]:

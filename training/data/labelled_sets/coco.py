@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -211,19 +211,40 @@ def _people(
     return people
 
 
+def missing_images(config: CocoConfig, people: CocoPeople) -> Iterator[Problem]:
+    """Image files that are not there; none is opened."""
+    folder = Path(config.images)
+    if not folder.is_dir():
+        yield Problem(str(folder), "there is no such folder", "Correct `images`")
+        return
+    for name, file in zip(people.ids, people.files, strict=True):
+        if not (folder / file).is_file():
+            yield Problem(
+                str(folder / file),
+                f"image {name} is not there",
+                f"Put it there, or remove it from {config.annotations}",
+            )
+
+
 class CocoKeypoints:
     """The pictures of a COCO keypoints file.
 
+    Args:
+        config: of the source.
+        people: its content, where that was read before; images may be missing then.
+
     Raises:
-        DataError: the file has an error; the message lists the first.
+        DataError: the file has an error, or images are missing; the message lists the first.
     """
 
     def __init__(self, config: CocoConfig, people: CocoPeople | None = None) -> None:
-        people = people or read_coco(config)
+        if people is None:
+            people = read_coco(config)
+            refuse([*people.problems, *missing_images(config, people)])
         refuse(people.problems)
         self._config, self._people = config, people
         wanted = keypoint_set(config.wanted_set or config.source_set)
-        self._count = len(wanted)
+        self._set = wanted
         how = config.model_dump(mode="json", exclude={"annotations", "images"})
         self.fingerprint = fingerprint("coco", how, people.sha256, list(wanted.names))
 
@@ -264,7 +285,8 @@ class CocoKeypoints:
         info = {
             "mask_from": "boxes",
             "keypoints": inside(people.keypoints[mine], (height, width)).tolist(),
-            "keypoint_count": self._count,
+            "keypoint_count": len(self._set),
+            "keypoint_set": self._set.name,
             "boxes": people.boxes[mine].tolist(),
             "areas": people.areas[mine].tolist(),
         }

@@ -31,7 +31,7 @@ and "height" if you like (they are compared with the image's).
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -43,7 +43,7 @@ Origin = Literal["centre", "corner"]
 class CocoConfig(Config):
     """People with keypoints in the form of COCO."""
 
-    kind: Literal["coco"]
+    kind: Literal["coco"] = "coco"
     annotations: str = Field(min_length=1, description="the JSON file")
     images: str = Field(min_length=1, description="folder that its file names are below")
     source_set: str = Field(
@@ -81,7 +81,7 @@ class _Folders(Config):
 class PartFoldersConfig(_Folders):
     """Pictures with index masks of body parts."""
 
-    kind: Literal["parts"]
+    kind: Literal["parts"] = "parts"
     background: int | None = Field(0, ge=0, le=254, description="class that is no part of a person; null: all are")
 
     @model_validator(mode="after")
@@ -94,7 +94,7 @@ class PartFoldersConfig(_Folders):
 class DenseFoldersConfig(_Folders):
     """Pictures with masks and normals, depth, albedo or parts."""
 
-    kind: Literal["dense"]
+    kind: Literal["dense"] = "dense"
     mask_values: Literal["any", "person"] = Field(
         "any", description="values above 0 are: any person, or 1 + the index of the person"
     )
@@ -117,7 +117,7 @@ class DenseFoldersConfig(_Folders):
 class ShardsConfig(Config):
     """What `pack` wrote."""
 
-    kind: Literal["shards"]
+    kind: Literal["shards"] = "shards"
     folder: str = Field(min_length=1, description="folder with manifest.json")
 
 
@@ -130,7 +130,7 @@ Source = Annotated[
 class LabelledConfig(Config):
     """Labelled pictures of your own."""
 
-    kind: Literal["labelled"]
+    kind: Literal["labelled"] = "labelled"
     train: Source = Field(description="pictures to train on")
     held_out: Source | None = Field(None, description="pictures to measure on; null: a share of `train`")
     held_out_share: float = Field(
@@ -154,3 +154,11 @@ class LabelledConfig(Config):
             if groups < 1:
                 raise ValueError(f"group {value!r} has no group: put what names a video or person in (parentheses)")
         return value
+
+    def identity(self) -> dict[str, Any]:
+        """What fixes the pictures beside the content of their files, of which sources have a fingerprint: no paths."""
+        dumped = self.model_dump(mode="json")
+        for source in (dumped["train"], dumped["held_out"] or {}):
+            for path in ("annotations", "images", "root", "folder"):
+                source.pop(path, None)
+        return dumped

@@ -55,11 +55,9 @@ def pack(
     Raises:
         DataError: the folder is in use, the source is empty, or an id comes twice; or a picture cannot be read.
     """
-    target = Path(folder)
     if shard_samples < 1:
         raise ValueError(f"shard_samples is {shard_samples}: give at least 1")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target} is not an empty folder. Give another one, or remove it")
+    target = free_folder(folder)
     if not len(source):
         raise DataError("the source holds no pictures: there is nothing to pack")
     work = target.with_name(f"{target.name}.unfinished")
@@ -84,6 +82,14 @@ def pack(
         target.rmdir()
     os.replace(work, target)
     return manifest
+
+
+def free_folder(folder: str | Path) -> Path:
+    """Its path, where it is new or empty; else a DataError."""
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise DataError(f"{target} is not an empty folder. Give another one, or remove it")
+    return target
 
 
 def _write_shard(

@@ -44,5 +44,5 @@ def refuse(problems: Sequence[Problem], limit: int = 5) -> None:
     """Raise a DataError that lists the first fatal problems, where there are any."""
     fatal = [problem for problem in problems if problem.fatal]
     if fatal:
-        more = f"\nand {len(fatal) - limit} more: check the data for the whole list" if len(fatal) > limit else ""
+        more = f"\nand {len(fatal) - limit} more: `populace check-data` lists all" if len(fatal) > limit else ""
         raise DataError("\n".join(map(str, fatal[:limit])) + more)

@@ -54,10 +54,11 @@ class Record:
     Attributes:
         id: unique in its source.
         members: "image" and any of `LABELS` -> file.
-        info: JSON object: `intrinsics` (3 x 3, of pixel centres), `keypoints` [n][K][3] with `keypoint_count` K,
-            `boxes` [n][4] (corners, edges of pixels), `areas` [n]; and how files are to be read: `mask_from` (the
-            member `mask`, or `person`, `parts`, `boxes`), `background`, `classes`, `normal_axes`, `depth_unit`,
-            `albedo_encoding` (`config.py`). What is absent or null is not labelled, or has the default.
+        info: JSON object: `intrinsics` (3 x 3, of pixel centres), `keypoints` [n][K][3] with `keypoint_count` K and,
+            where it is known, `keypoint_set`, its name; `boxes` [n][4] (corners, edges of pixels), `areas` [n]; and how
+            files are to be read: `mask_from` (the member `mask`, or `person`, `parts`, `boxes`), `background`,
+            `classes`, `normal_axes`, `depth_unit`, `albedo_encoding` (`config.py`). What is absent or null is not
+            labelled, or has the default.
     """
 
     id: str

@@ -139,8 +139,8 @@ def test_errors_name_the_file_and_the_fix(people, write_coco):
     with pytest.raises(DataError, match=r"people\.json: annotation 100: keypoints has 308 keypoints, coco17 has 17"):
         CocoKeypoints(config(file, folder, source_set="coco17"))
     (folder / "000001.png").unlink()
-    with pytest.raises(DataError, match=r"000001\.png: image 1 of .*Put it there"):
-        CocoKeypoints(config(file, folder))[0]
+    with pytest.raises(DataError, match=r"000001\.png: image 1 is not there\. Put it there.*people\.json"):
+        CocoKeypoints(config(file, folder))
     edit(file, lambda content: content["images"].append(content["images"][0] | {"file_name": "../../secret.png"}))
     with pytest.raises(DataError, match=r"(?s)2 images of id 1.*secret\.png', which is not below"):
         CocoKeypoints(config(file, folder))

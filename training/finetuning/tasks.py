@@ -197,7 +197,11 @@ class DenseSetup(TaskSetup):
 
     def fit(self, picture: Picture) -> Frame:
         """The whole picture."""
-        return (letterbox if self.frames.fit == "letterbox" else stretch)(picture.size, self.size)
+        return (
+            stretch(picture.size, self.size)
+            if self.frames.fit == "stretch"
+            else letterbox(picture.size, self.size, "truncate")
+        )
 
     def crops(self, picture: Picture) -> list[tuple[Frame, Image]]:
         frame = self.fit(picture)

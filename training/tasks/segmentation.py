@@ -134,5 +134,5 @@ class Segmentation:
         outside = IGNORE_PART if classes.background is None else classes.background
         labels = np.empty(frame.source, np.uint8)
         for rows, values, shown in strips(logits, frame):
-            labels[rows] = torch.where(shown, values.argmax(dim=0), outside).to(torch.uint8).cpu().numpy()
+            labels[rows] = torch.where(shown, values.max(dim=0).indices, outside).to(torch.uint8).cpu().numpy()
         return labels

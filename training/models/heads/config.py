@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 def _positive(name: str, value: int) -> None:
@@ -72,18 +72,13 @@ class SegmentationHeadConfig(DeconvHeadConfig):
 
 @dataclass(frozen=True)
 class DenseHeadConfig:
-    """A 3x3 convolution, 3x3 ones with pixel shuffle (each doubles the map), convolutions, one 1x1 convolution.
-
-    `faint` draws the last convolution's weights small, so that outputs begin near 0 (ours, for short runs); released
-    heads draw them as all others.
-    """
+    """A 3x3 convolution, 3x3 ones with pixel shuffle (each doubles the map), convolutions, one 1x1 convolution."""
 
     in_channels: int
     upsample_channels: tuple[int, ...]
     conv_channels: tuple[int, ...]
     out_channels: int = 3
     conv_kernel: int = 3
-    faint: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _positive("in_channels", self.in_channels)

@@ -2,7 +2,7 @@
 
 Normal and pointmap use non-affine instance norms without running statistics (no keys, the same in training and
 evaluation); albedo uses RMS norms over channels. Initialisation of all three: Kaiming normal (fan_out, ReLU) for
-convolutions, Kaiming normal (fan_in, gain 1) for linear layers, zero biases (`DenseHeadConfig.faint`: but the last).
+convolutions, Kaiming normal (fan_in, gain 1) for linear layers, zero biases.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from training.models.heads.config import AlbedoHeadConfig, DenseHeadConfig, NormalHeadConfig, PointmapHeadConfig
-from training.models.heads.layers import ChannelRMSNorm, Conv2d, FaintConv2d, Linear, check_features
+from training.models.heads.layers import ChannelRMSNorm, Conv2d, Linear, check_features
 from training.models.initialise import reset_all_parameters
 from training.models.layers import Device
 
@@ -48,10 +48,6 @@ class _DenseHead(nn.Module):
         self.conv_layers = nn.Sequential(*layers)
         self._channels = channels
 
-    def _last(self, config: DenseHeadConfig, device: Device, dtype: torch.dtype | None) -> Conv2d:
-        kind = FaintConv2d if config.faint else Conv2d
-        return kind(self._channels, config.out_channels, 1, device=device, dtype=dtype)
-
     def _trunk(self, features: Tensor) -> Tensor:
         return self.conv_layers(self.upsample_blocks(self.input_conv(features)))
 
@@ -70,7 +66,7 @@ class NormalHead(_DenseHead):
     def __init__(self, config: NormalHeadConfig, device: Device = None, dtype: torch.dtype | None = None) -> None:
         super().__init__(config, False, device, dtype)
         self.config = config
-        self.conv_normal = self._last(config, device, dtype)
+        self.conv_normal = Conv2d(self._channels, config.out_channels, 1, device=device, dtype=dtype)
 
     def forward(self, features: Tensor) -> Tensor:
         check_features(features, self.config.in_channels, "NormalHead")
@@ -87,7 +83,7 @@ class AlbedoHead(_DenseHead):
     def __init__(self, config: AlbedoHeadConfig, device: Device = None, dtype: torch.dtype | None = None) -> None:
         super().__init__(config, True, device, dtype)
         self.config = config
-        self.conv_albedo = self._last(config, device, dtype)
+        self.conv_albedo = Conv2d(self._channels, config.out_channels, 1, device=device, dtype=dtype)
 
     def forward(self, features: Tensor) -> Tensor:
         check_features(features, self.config.in_channels, "AlbedoHead")
@@ -121,7 +117,7 @@ class PointmapHead(_DenseHead):
             layers += [Linear(width, out, device=device, dtype=dtype), nn.SiLU()]
             width = out
         self.scale_final_layer = nn.Sequential(*layers, Linear(width, 1, device=device, dtype=dtype))
-        self.conv_pointmap = self._last(config, device, dtype)
+        self.conv_pointmap = Conv2d(self._channels, config.out_channels, 1, device=device, dtype=dtype)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         check_features(features, self.config.in_channels, "PointmapHead")

@@ -13,23 +13,10 @@ from training.models.layers import Device
 
 
 class Conv2d(nn.Conv2d):
-    """A convolution with Kaiming-normal weights (fan_out, gain of ReLU) and zero bias, as in released heads."""
+    """A convolution with Kaiming-normal weights (fan_out, gain of ReLU) and zero bias: every head's convolutions."""
 
     def reset_parameters(self) -> None:
         nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
-
-class FaintConv2d(Conv2d):
-    """A convolution with normal weights of a deviation of 0.02 and zero bias (ours): what comes out is near 0.
-
-    Kaiming weights of three output channels have a deviation of 0.82: a head's first outputs are noise that is larger
-    than normals, points or albedo, and a short run with small steps is over before it is unlearned.
-    """
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.weight, std=0.02)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 

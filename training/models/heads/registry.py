@@ -48,17 +48,11 @@ def _released(size: str) -> dict[tuple[str, str], HeadConfig]:
 _TINY: dict[tuple[str, str], HeadConfig] = {
     ("pose", "tiny"): PoseHeadConfig(192, (96, 64), (48, 48)),
     ("seg", "tiny"): SegmentationHeadConfig(192, (64, 48, 32, 16), (16,)),
-    ("normal", "tiny"): NormalHeadConfig(192, (64, 48, 32, 16), (16, 16), faint=True),
+    ("normal", "tiny"): NormalHeadConfig(192, (64, 48, 32, 16), (16, 16)),
     ("pointmap", "tiny"): PointmapHeadConfig(
-        192,
-        (64, 48, 32, 16),
-        (16, 16),
-        scale_channels=(64, 32, 16),
-        scale_hidden=(32, 16),
-        grid=(16, 12),
-        faint=True,
+        192, (64, 48, 32, 16), (16, 16), scale_channels=(64, 32, 16), scale_hidden=(32, 16), grid=(16, 12)
     ),
-    ("albedo", "tiny"): AlbedoHeadConfig(192, (64, 48, 32, 16), (16, 16), faint=True),
+    ("albedo", "tiny"): AlbedoHeadConfig(192, (64, 48, 32, 16), (16, 16)),
 }
 
 HEADS: dict[tuple[str, str], HeadConfig] = {key: head for size in _WIDTHS for key, head in _released(size).items()}

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test check format bench clean
 
-demo: $(VENV)/.demo ## install, then build a pool with known truth, curate it offline, pretrain a tiny model, check both
+demo: $(VENV)/.demo ## install, then build a pool with known truth, curate it offline, pretrain and fine-tune a tiny model, check all
 	$(BIN)/populace demo
 
 test: $(VENV)/.dev ## install, then run all tests in two processes

@@ -120,7 +120,7 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_doctor)
 
     demo = commands.add_parser(
-        "demo", help="build a pool with known truth, curate it offline, pretrain a tiny model, check both"
+        "demo", help="build a pool with known truth, curate it offline, pretrain and fine-tune a tiny model, check all"
     )
     demo.add_argument("--output", default="demo", help="folder for the pool and the run (default: %(default)s)")
     demo.add_argument("--inputs", type=int, default=2000, help="about how many inputs (default: %(default)s)")

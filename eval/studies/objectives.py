@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -122,13 +122,18 @@ class Outcome:
 
 
 def export_people(folder: Path, count: int) -> Path:
-    """Shards of drawn people, as curation exports them; larger than the views that are cut out of them."""
+    """Shards of drawn people; larger than the views that are cut out of them."""
+    return export_jpegs(folder, count, lambda index: jpeg(draw(index, (160, 120), PRETRAINING)[0]))
+
+
+def export_jpegs(folder: Path, count: int, encoded: Callable[[int], bytes]) -> Path:
+    """Shards of pictures by their number, as curation exports them."""
     (folder / INDEX_FOLDER).mkdir(parents=True)
     entries = []
     for number, start in enumerate(range(0, count, PER_SHARD)):
         name = shard_name(number)
         samples = [
-            Sample(record_id("people", str(i)), f"p{i}", "jpg", jpeg(draw(i, (160, 120), PRETRAINING)[0]), {})
+            Sample(record_id("people", str(i)), f"p{i}", "jpg", encoded(i), {})
             for i in range(start, min(start + PER_SHARD, count))
         ]
         with open(folder / f"{name}.tar", "wb") as file:

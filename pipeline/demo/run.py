@@ -1,4 +1,7 @@
-"""`populace demo`: build the pool, curate it, pretrain a tiny model on a part of it, show and check both. Offline."""
+"""`populace demo`: build the pool, curate it, pretrain a tiny model on a part of it, fine-tune a task on that, predict.
+
+All of it is shown and checked. Offline.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,15 @@ from curation.scorers.person import best_embedded_kind
 from pipeline.commands import TERMINATED
 from pipeline.config import ConfigError, PopulaceConfig, load_config
 from pipeline.curate import curate
+from pipeline.demo import finetuning, pretraining
 from pipeline.demo.check import LEDGER_COLUMNS, check, combine
 from pipeline.demo.floors import passes
 from pipeline.demo.plan import RADIUS
 from pipeline.demo.pool import MARKER, build_pool, pool_facts
 from pipeline.demo.render import render
-from pipeline.demo.training import failures as training_failures
 from pipeline.export_weights import export_weights
+from pipeline.finetune import finetune
+from pipeline.finetune_report import finetune_numbers, print_finetune_outcome
 from pipeline.ledger import funnel
 from pipeline.pretrain import pretrain
 from pipeline.pretrain_report import print_pretrain_outcome, training_numbers
@@ -69,31 +74,63 @@ def run_demo(output: Path, inputs: int, seed: int, console: Console) -> int:
             )
             reports.append(check(ledger, pq.read_table(pool / f"{part}.truth.parquet"), RADIUS))
         trained = pretrain(configs[TRAINED], console)
-        if trained.ended == "stopped":
-            console.print(f"stopped after step {trained.steps}; the same command continues there")
-            return TERMINATED
+    tuned = finetune(configs[TRAINED], console) if trained.ended == "finished" else trained
+    if tuned.ended == "stopped":
+        console.print(f"stopped after step {tuned.steps}; the same command continues there")
+        return TERMINATED
     report = combine(reports)
     out = results_console()
     out.print(funnel_table(_total(counts)))
     out.print(render(report))
     for part in PARTS:
         out.print(f"run       {output}/run-{part}/   ledger/, shards/, lineage.json, logs/", highlight=False)
-    problems = _show_training(out, trained, configs[TRAINED])
+    problems = _show_pretraining(out, trained, configs[TRAINED])
+    problems += _show_finetuning(out, tuned, configs[TRAINED])
     out.print("next      populace curate configs/embedded.yaml source.path=YOUR_PICTURES output=RUN", highlight=False)
     out.print(f"took      {time.monotonic() - started:.0f} s", highlight=False)
     return 0 if passes(report) and not problems else 1
 
 
-def _show_training(out: Console, trained: TrainingResult, config: PopulaceConfig) -> list[str]:
+def _show_pretraining(out: Console, trained: TrainingResult, config: PopulaceConfig) -> list[str]:
     """Print what was learnt, and where it is; returns what is wrong with it."""
     print_pretrain_outcome(out, trained)
     assert config.pretrain is not None
-    problems = training_failures(training_numbers(trained.folder), config.pretrain.model.prototypes)
-    for problem in problems:
-        out.print(f"FAILED    {problem}", style="red", highlight=False, soft_wrap=True)
+    problems = pretraining.failures(training_numbers(trained.folder), config.pretrain.model.prototypes)
+    _print_problems(out, problems)
     exported = export_weights(trained.folder)
     out.print(f"exported  {exported.path}", highlight=False, soft_wrap=True)
     return problems
+
+
+def _show_finetuning(out: Console, tuned: TrainingResult, config: PopulaceConfig) -> list[str]:
+    """Print the task's figures beside those of the mean predictor, and predict; returns what is wrong."""
+    print_finetune_outcome(out, tuned)
+    settings = config.finetune
+    assert settings is not None
+    numbers, mean = finetune_numbers(tuned.folder), finetuning.mean_predictor(settings)
+    first, last = (numbers["measured"][which]["figures"][finetuning.FIGURE] for which in ("first", "last"))
+    out.print(
+        f"{finetuning.FIGURE}: untrained {first:.3f}, a predictor that does not look {mean[finetuning.FIGURE]:.3f}, "
+        f"trained {last:.3f}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    problems = finetuning.failures(numbers, mean)
+    _print_problems(out, problems)
+    run = Path(config.output)
+    predicted = finetuning.predict_curated(run, settings.task.kind, run / "predictions")
+    out.print(
+        f"predicted {run}/predictions/index.html   {predicted.people} people in {predicted.predicted} curated "
+        f"pictures, {predicted.skipped} were there",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return problems
+
+
+def _print_problems(out: Console, problems: list[str]) -> None:
+    for problem in problems:
+        out.print(f"FAILED    {problem}", style="red", highlight=False, soft_wrap=True)
 
 
 def _is_built(pool: Path, inputs: int, seed: int) -> bool:

@@ -9,8 +9,8 @@ import pytest
 from pipeline.config import load_config
 from training.finetuning.config import FinetuneConfig
 from training.finetuning.tasks import DenseSetup, PoseSetup
-from training.tasks.augment import RECIPES
-from training.tasks.random_frames import PARTS_FRAMES, DenseFrameConfig
+from training.tasks.augment import RECIPES, AugmentConfig
+from training.tasks.random_frames import PARTS_FRAMES, DenseFrameConfig, PoseFrameConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ("pose", "seg", "normal", "pointmap", "albedo")
@@ -77,17 +77,38 @@ def test_the_numbers_of_the_release(size: str, task: str) -> None:
 
 @pytest.mark.parametrize("size", ["0.4b", "tiny"])
 @pytest.mark.parametrize("task", TASKS)
-def test_losses_and_augmentations_are_the_released_ones(size: str, task: str) -> None:
-    config = recipe(size, task)
-    section = getattr(config.task, task)
+def test_losses_are_the_released_ones(size: str, task: str) -> None:
+    section = getattr(recipe(size, task).task, task)
     assert {name: getattr(section, name) for name in WEIGHTS[task]} == WEIGHTS[task]
-    setup = config.setup()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_augmentations_are_the_released_ones(task: str) -> None:
+    setup = recipe("0.4b", task).setup().parts[task]
     assert setup.augmentation == RECIPES[task]
     if isinstance(setup, DenseSetup):
         assert setup.frames == (PARTS_FRAMES if task == "seg" else DenseFrameConfig())
     else:
         assert isinstance(setup, PoseSetup)
         assert len(setup.task.set) == 308
+        assert setup.task.config.frames == PoseFrameConfig()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_small_recipes_mirror_pictures_and_do_no_more(task: str) -> None:
+    """In so few steps a small model would not even learn to undo what is done to pictures."""
+    setup = recipe("tiny", task).setup().parts[task]
+    assert setup.augmentation == AugmentConfig()
+    if isinstance(setup, DenseSetup):
+        frames: DenseFrameConfig | PoseFrameConfig = setup.frames
+        assert setup.frames.fit == (PARTS_FRAMES if task == "seg" else DenseFrameConfig()).fit
+    else:
+        assert isinstance(setup, PoseSetup)
+        assert len(setup.task.set) == 308
+        frames = setup.task.config.frames
+    drawn = {name: value for name, value in frames.model_dump().items() if name.endswith("_probability")}
+    assert drawn.pop("flip_probability") == 0.5
+    assert set(drawn.values()) == {0.0}
 
 
 @pytest.mark.parametrize("task", [*TASKS, "multi"])

@@ -1,4 +1,4 @@
-"""The demo's training fails where nothing was learnt, and passes where something was."""
+"""The demo's pretraining fails where nothing was learnt, and passes where something was."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pipeline.demo.training import failures
+from pipeline.demo.pretraining import failures
 
 UNIFORM = math.log(256)
 FIRST = {"loss/reconstruction": 1.05, "loss/distillation": UNIFORM + 0.02, "collapse/teacher_entropy": UNIFORM}

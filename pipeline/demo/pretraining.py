@@ -1,4 +1,4 @@
-"""When the training of the demo passes: it starts where theory says, and gets below what does not learn."""
+"""When the pretraining of the demo passes: it starts where theory says, and gets below what does not learn."""
 
 from __future__ import annotations
 

@@ -10,12 +10,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.predict_arguments import add_weights_arguments, detector_of, run_guarded, weights_options
+from pipeline.predict_arguments import add_weights_arguments, detector_of, run_guarded, weights_options, whole
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from training.finetuning.pictures import Pictures
+    from training.finetuning.pictures import PictureSource
+
+
+MEAN_PICTURES = 256
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,6 +38,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--detected", action="store_true", help="pose: people in the boxes of --detector, not in their true ones"
     )
+    parser.add_argument(
+        "--mean", type=whole, metavar="N", const=MEAN_PICTURES, nargs="?",
+        help="also measure the mean of N training pictures, place by place: what a predictor is worth that does not "
+        f"look at the picture (N: {MEAN_PICTURES})",
+    )  # fmt: skip
     parser.set_defaults(run=_evaluate)
 
 
@@ -54,7 +62,8 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         raise ConfigError("--detected needs a detector: give --detector yolo or a file")
     if options.detector is not None and not options.detected:
         raise ConfigError("people are measured in their true boxes: give --detected to use the detector's")
-    pictures = _pictures(options)
+    train, held_out = _pictures(options)
+    pictures = train if options.split == "train" else held_out
     loaded = load_task(options.task, options.weights, weights_options(options, PredictorConfig()), detector_of(options))
     predictor = loaded.predictor
     count = min(len(pictures), options.limit or len(pictures))
@@ -69,7 +78,8 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
     with progress.stage(options.task, count, "pictures"):
         figures = evaluate(predictor, pictures, detected=options.detected, limit=options.limit, progress=step)
-    metric = setup_of(predictor).metric
+    setup = setup_of(predictor)
+    metric = setup.metric
     record = {
         "task": options.task,
         "weights": loaded.origin,
@@ -81,6 +91,12 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         "metric": metric.primary,
         "figures": figures,
     }
+    if options.mean is not None:
+        from eval.baselines import mean_predictor_figures
+        from training.data.labelled_sets.opening import Subset
+
+        measured = Subset(pictures, range(count))
+        record["mean_predictor"] = mean_predictor_figures(setup, train, measured, options.mean)
     if options.json:
         from training.watch.json_values import plain
 
@@ -90,8 +106,8 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _pictures(options: argparse.Namespace) -> Pictures:
-    """The labelled pictures that are asked for.
+def _pictures(options: argparse.Namespace) -> tuple[PictureSource, PictureSource]:
+    """The labelled pictures to train on, and those that are held out.
 
     Raises:
         ConfigError: there are none.
@@ -115,8 +131,7 @@ def _pictures(options: argparse.Namespace) -> Pictures:
             raise ConfigError(
                 f"{given} {what} {options.task}: give --data, a configuration with finetune.data, or a run"
             )
-    train, held_out = open_pictures(section.data)
-    return train if options.split == "train" else held_out
+    return open_pictures(section.data)
 
 
 def _table(record: dict[str, Any]) -> Any:
@@ -129,11 +144,11 @@ def _table(record: dict[str, Any]) -> Any:
         title=f"{record['task']} on {record['pictures']:,} pictures, {size}, {flip} flip test", title_justify="left"
     )
     table.add_column("figure", no_wrap=True)
-    table.add_column("value", justify="right")
-    figures = record["figures"]
+    columns = [record["figures"], *filter(None, [record.get("mean_predictor")])]
+    for name in ("value", "mean predictor")[: len(columns)]:
+        table.add_column(name, justify="right")
     first = record["metric"]
-    table.add_row(first, f"{figures[first]:.4f}", style="bold", end_section=True)
-    for name, value in figures.items():
-        if name != first:
-            table.add_row(name, f"{value:.4f}")
+    for name in [first, *(name for name in record["figures"] if name != first)]:
+        values = (f"{column[name]:.4f}" if name in column else "" for column in columns)
+        table.add_row(name, *values, style="bold" if name == first else None, end_section=name == first)
     return table

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from eval.metrics import METRICS
 from pipeline.finetune_figures import best_checkpoint, best_of, measured_records
 from pipeline.pretrain_report import newest_picture, training_numbers
 from pipeline.storage import Storage
@@ -14,9 +15,6 @@ from pipeline.training_run import TrainingResult
 from training.engine.checkpoint import folder_of
 from training.watch import names
 from training.watch.events import METRICS_FILE
-
-SHOWN = 8
-"""Figures of a task that the table has, besides the one that counts."""
 
 
 def finetune_numbers(folder: str) -> dict[str, Any]:
@@ -78,14 +76,13 @@ def print_finetune_outcome(console: Console, result: TrainingResult) -> None:
 
 
 def _figures(numbers: dict[str, Any]) -> list[str]:
-    """The figures that count first, then some of the others, of several tasks as many of each."""
-    first = numbers["metrics"]
-    others = [name for name in numbers["measured"]["last"]["figures"] if name not in first]
-    if len(first) == 1:
-        return [*first, *others[:SHOWN]]
-    starts = [name.partition("/")[0] + "/" for name in first]
-    most = SHOWN // len(first)
-    return [*first, *(name for start in starts for name in [name for name in others if name.startswith(start)][:most])]
+    """The figures that count first, then those that a short table has of each task."""
+    counts, found = numbers["metrics"], numbers["measured"]["last"]["figures"]
+    named = {metric.primary: metric.shown for metric in METRICS.values()}
+    # Of several tasks figures are "<task>/<figure>".
+    parts = [figure.rpartition("/") for figure in counts]
+    others = [f"{task}{slash}{name}" for task, slash, primary in parts for name in named[primary]]
+    return [*counts, *(name for name in others if name in found)]
 
 
 def _number(value: Any) -> str:

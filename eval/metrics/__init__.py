@@ -30,12 +30,14 @@ class TaskMetric:
         config: class of the configuration; all but pose's has defaults for everything.
         primary: name in `compute()` of the figure that counts.
         higher: whether more of it is better.
+        shown: figures that a short table has beside it.
     """
 
     metric: type[Any]
     config: type[Config]
     primary: str
     higher: bool
+    shown: tuple[str, ...]
 
     def better(self, figure: float, best: float | None) -> bool:
         """Whether a figure beats the best so far (None: there is none). NaN beats nothing and is beaten by all."""
@@ -47,9 +49,13 @@ class TaskMetric:
 
 
 METRICS: dict[str, TaskMetric] = {
-    "pose": TaskMetric(PoseMetric, PoseMetricConfig, "ap", higher=True),
-    "segmentation": TaskMetric(SegmentationMetric, SegmentationMetricConfig, "miou", higher=True),
-    "normal": TaskMetric(NormalMetric, NormalMetricConfig, "mean_deg", higher=False),
-    "pointmap": TaskMetric(PointmapMetric, PointmapMetricConfig, "l2", higher=False),
-    "albedo": TaskMetric(AlbedoMetric, AlbedoMetricConfig, "mae", higher=False),
+    "pose": TaskMetric(PoseMetric, PoseMetricConfig, "ap", True, ("ap50", "ap75", "ar", "pck_box@0.05", "pck_box@0.2")),
+    "segmentation": TaskMetric(SegmentationMetric, SegmentationMetricConfig, "miou", True, ("macc", "aacc", "mdice")),
+    "normal": TaskMetric(
+        NormalMetric, NormalMetricConfig, "mean_deg", False, ("median_deg", "within_5", "within_11.25", "within_30")
+    ),
+    "pointmap": TaskMetric(
+        PointmapMetric, PointmapMetricConfig, "l2", False, ("rmse", "scale/l2", "canonical/l2", "absrel", "delta1")
+    ),
+    "albedo": TaskMetric(AlbedoMetric, AlbedoMetricConfig, "mae", False, ("rmse", "psnr", "ssim", "si_mae")),
 }

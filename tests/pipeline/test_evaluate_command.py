@@ -63,8 +63,10 @@ def test_figures_are_those_that_fine_tuning_measured(task: str, tmp_path: Path, 
         assert again["figures"] == pytest.approx(record["figures"], rel=1e-3, abs=2e-4, nan_ok=True)
         flipped = evaluated(capsys, *arguments, "--flip")
         assert flipped["figures"] != pytest.approx(record["figures"], rel=1e-6, nan_ok=True)
-        fewer = evaluated(capsys, *arguments, "--limit", "1", "--split", "train")
+        fewer = evaluated(capsys, *arguments, "--limit", "1", "--split", "train", "--mean", "1")
         assert fewer["pictures"] == 1
+        if task == "normal":  # of the one picture that it knows, with the mean of all places mixed in
+            assert fewer["mean_predictor"]["mean_deg"] < fewer["figures"]["mean_deg"]
 
 
 def refused(capsys: Captured, *arguments: str) -> str:

@@ -20,6 +20,11 @@ class PeopleConfig(Config):
     open_mouths: float = Field(0.3, ge=0, le=1, description="share of people whose teeth show")
     bare: float = Field(0.1, ge=0, le=1, description="share of people with a bare torso, in shorts")
     patterns: float = Field(0.5, ge=0, le=1, description="share of garments with a pattern")
+    focal: tuple[float, float] = Field(
+        (0.9, 2.6),
+        description="shortest and longest focal length, picture heights (58 to 22 degrees from top to bottom); equal "
+        "ones: always the same camera, so that size tells distance",
+    )
     blur: float = Field(0.5, ge=0, le=5, description="standard deviation of the lens blur, pixels; at most")
     noise: float = Field(0.02, ge=0, le=0.5, description="standard deviation of sensor noise, sRGB 0..1; at most")
 
@@ -28,6 +33,13 @@ class PeopleConfig(Config):
     def _size(cls, value: tuple[int, int]) -> tuple[int, int]:
         if not all(16 <= side <= 8192 for side in value):
             raise ValueError(f"size: height and width must be 16 to 8192 pixels, got {value}")
+        return value
+
+    @field_validator("focal")
+    @classmethod
+    def _focal(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not 0.5 <= value[0] <= value[1] <= 10:
+            raise ValueError(f"focal: give shortest <= longest, both 0.5 to 10 picture heights, got {value}")
         return value
 
     @field_validator("people")

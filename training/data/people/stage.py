@@ -59,7 +59,7 @@ def sample_camera(
 ) -> Camera:
     """A camera framed on the first person (or on an empty floor)."""
     height, width = config.size
-    focal = height * math.exp(rng.uniform(math.log(0.9), math.log(2.6)))
+    focal = height * math.exp(rng.uniform(math.log(config.focal[0]), math.log(config.focal[1])))
     pitch = float(np.clip(rng.normal(0.05, 0.13), -0.35, 0.6))  # downward
     roll = float(rng.normal(0, 0.04))
     if not bodies:

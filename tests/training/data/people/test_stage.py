@@ -29,6 +29,21 @@ def test_the_first_person_is_in_the_picture_upright(portrait: bool) -> None:
         assert -0.1 * height < y < 1.1 * height
 
 
+def test_the_focal_length_is_within_what_is_asked_for() -> None:
+    def focal(key: int, config: PeopleConfig) -> float:
+        rng = generator(key)
+        pose, kind = sample_pose(rng)
+        look = sample_look(rng, config, Materials(), kind)
+        camera = sample_camera(rng, config, [stand(look, pose, (0.0, 0.0), 0.0)], [look], False)
+        return float(camera.intrinsics[0, 0] / config.size[0])
+
+    drawn = [focal(key, PeopleConfig()) for key in range(20)]
+    assert 0.9 <= min(drawn) < 1.3 < 1.8 < max(drawn) <= 2.6
+    assert [focal(key, PeopleConfig(focal=(1.5, 1.5))) for key in range(5)] == pytest.approx([1.5] * 5)
+    with pytest.raises(ValueError, match="give shortest <= longest"):
+        PeopleConfig(focal=(2.0, 1.0))
+
+
 def test_feet_stand_on_the_floor() -> None:
     for key in range(20):
         rng = generator(key)

@@ -37,19 +37,32 @@ os.environ.update(
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Two processes (`make test`): one has the tests that need the cluster, the other the rest, a file at a time.
 
     So there is still one cluster, and what the tests of a file share is made once. The cluster's tests come first: they
     are the longest part that cannot be divided.
     """
-    if not config.pluginmanager.has_plugin("xdist"):
-        return
-    shared = {item.path for item in items if "ray_cluster" in getattr(item, "fixturenames", ())}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("cluster" if item.path in shared else str(item.path)))
-    if config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.path not in shared)
+    if config.pluginmanager.has_plugin("xdist"):
+        # A wrapper, because xdist's own hook, which reads the groups, comes before all plain ones.
+        shared = {item.path for item in items if "ray_cluster" in getattr(item, "fixturenames", ())}
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group("cluster" if item.path in shared else str(item.path)))
+        if hasattr(config, "workerinput"):
+            items.sort(key=lambda item: item.path not in shared)
+    return (yield)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """For models in the test's own process, which are too small to gain from more threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,10 @@
-"""Models of these tests run on one thread, as those of training do."""
+"""Models of these tests run on one thread."""
 
 from __future__ import annotations
 
-from tests.training.conftest import one_thread
+import pytest
 
-__all__ = ["one_thread"]
+
+@pytest.fixture(autouse=True, scope="module")
+def _on_one_thread(one_thread: None) -> None:
+    """Before fixtures that train for a whole file."""

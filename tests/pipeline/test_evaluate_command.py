@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from pipeline.cli import main
 from tests.fixtures import finetuning
 from training.watch.json_values import restored
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def recipe(output: Path, kind: str) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,20 +23,14 @@ from training.engine.checkpoint import complete_checkpoints
 from training.models import create, load_weights
 from training.pretraining.model import PretrainModel
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Captured = pytest.CaptureFixture[str]
 MODEL = {
     "backbone": "tiny",
     "overrides": {"width": 48, "depth": 5, "heads": 4, "ffn_width": 64, "image_size": [64, 48]},
 }
 """Its middle block has grouped keys and values."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,10 @@ from tests.fixtures import finetuning, pretraining
 from training.engine.checkpoint import complete_checkpoints, load_whole
 from training.models import create, load_weights
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Captured = pytest.CaptureFixture[str]
 SIZES = {"width": 48, "depth": 3, "heads": 3, "ffn_width": 64}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def write_recipe(output: Path, pretrain: bool = False, kind: str = "normal", **changes: Any) -> str:

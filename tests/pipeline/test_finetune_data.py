@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from pipeline.cli import main
@@ -17,15 +15,9 @@ from pipeline.doctor import Finding, diagnose
 from pipeline.lineage import LINEAGE
 from tests.fixtures import labelled
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def recipe(tmp_path: Path, task: str, data: dict[str, Any], **changes: Any) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
 from pipeline.cli import main
@@ -22,15 +20,9 @@ from training.models.zoo import create
 from training.prediction import Predictor
 from training.tasks.pose import PoseConfig
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

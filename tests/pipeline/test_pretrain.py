@@ -9,12 +9,10 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from pipeline.cli import main
@@ -26,16 +24,10 @@ from tests.fixtures.pretraining import losses, make_corpus, settings
 from training.engine.checkpoint import complete_checkpoints
 from training.watch.events import METRICS_FILE, read_metrics
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Captured = pytest.CaptureFixture[str]
 STEPS = 6
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def write_recipe(output: Path, **changes: Any) -> str:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from pipeline.cli import main
@@ -18,16 +16,10 @@ from tests.fixtures import pool
 from tests.fixtures.pretraining import losses, settings
 from tests.fixtures.processes import start_command
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Captured = pytest.CaptureFixture[str]
 STEPS = 6
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

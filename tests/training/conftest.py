@@ -1,17 +1,10 @@
-"""One thread for the models of these tests: they are too small to gain from more."""
+"""Models of these tests run on one thread."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> Iterator[None]:
-    """The number of threads of torch, put back at the end."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+@pytest.fixture(autouse=True, scope="module")
+def _on_one_thread(one_thread: None) -> None:
+    """Before fixtures that train for a whole file."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,10 @@ from training.finetuning.fit import checked_pictures
 from training.finetuning.pictures import open_pictures, unsplit
 from training.finetuning.trainer import MEASURED
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL: dict[str, Any] = {"steps": 2, "optimiser": {"warmup": 1}, "model": {"overrides": {"depth": 1}}}
 FIVE = {"names": ["background", "a", "b", "c", "d"]}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def config(task: str, data: dict[str, Any], /, **changes: Any) -> FinetuneConfig:

@@ -9,7 +9,7 @@ demo: $(VENV)/.demo ## install, then build a pool with known truth, curate it of
 	$(BIN)/populace demo
 
 test: $(VENV)/.dev ## install, then run all tests in two processes
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
 check: $(VENV)/.dev ## formatting, lint, types
 	$(BIN)/ruff format --check .

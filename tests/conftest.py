@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,21 +39,31 @@ os.environ.update(
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+@lru_cache
+def needs_cluster(file: str) -> bool:
+    """Whether a test file, by its path below the root, has tests that need the session's cluster."""
+    return "ray_cluster" in (ROOT / file).read_text(encoding="utf-8")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The cluster's tests come first: in two processes they are the longest part, and cannot be divided."""
+    items.sort(key=lambda item: not needs_cluster(item.nodeid.partition("::")[0]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Two processes (`make test`): one has the tests that need the cluster, the other the rest, a file at a time.
 
-    So there is still one cluster, and what the tests of a file share is made once. The cluster's tests come first: they
-    are the longest part that cannot be divided.
+    So there is one cluster, and what the tests of a file share is made once.
     """
-    if config.pluginmanager.has_plugin("xdist"):
-        # A wrapper, because xdist's own hook, which reads the groups, comes before all plain ones.
-        shared = {item.path for item in items if "ray_cluster" in getattr(item, "fixturenames", ())}
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group("cluster" if item.path in shared else str(item.path)))
-        if hasattr(config, "workerinput"):
-            items.sort(key=lambda item: item.path not in shared)
-    return (yield)
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneCluster(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "cluster" if needs_cluster(file) else file
+
+    return OneCluster(config, log)
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,11 @@ def tuned(data: dict[str, Any]) -> dict[str, Any]:
     return {"output": "o", "finetune": {"steps": 9, "task": {"kind": "seg"}, "optimiser": {"warmup": 1}, "data": data}}
 
 
+def several(*kinds: str) -> dict[str, Any]:
+    task = {"kind": "multi", "tasks": [{"kind": kind} for kind in kinds]}
+    return {"output": "o", "finetune": {"steps": 9, "task": task, "optimiser": {"warmup": 1}}}
+
+
 @pytest.mark.parametrize(
     ("data", "key", "near", "valid"),
     [
@@ -107,6 +112,8 @@ def test_all_unknown_keys_are_named_at_once() -> None:
             tuned({"kind": "labelled", "train": {"kind": "parts", "root": "r", "classes": 1}}),
             "finetune.data.train.classes: Input should be greater than",
         ),
+        (several("segg", "pose"), "finetune.task.tasks.0.kind: 'segg' is not known: did you mean seg? valid: pose"),
+        (several("seg", "seg"), "finetune.task: tasks are seg, seg: give each task once"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_by_its_key(data: dict[str, Any], expected: str) -> None:

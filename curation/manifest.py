@@ -187,7 +187,8 @@ def read_index(folder: str | Path) -> pa.Table:
     root = _manifest_path(folder).parent
     tables = [INDEX_SCHEMA.empty_table()]
     for shard in read_manifest(folder)["shards"]:
-        table = pq.read_table(root / shard["index"])
+        # An index may have more columns (shards of labelled pictures).
+        table = pq.read_table(root / shard["index"]).select(INDEX_SCHEMA.names)
         # Shards of two corpora may have one name; their paths differ.
         names = pa.array([shard["tar"].removesuffix(".tar")] * len(table), pa.string())
         tables.append(table.set_column(INDEX_SCHEMA.get_field_index("shard"), INDEX_SCHEMA.field("shard"), names))

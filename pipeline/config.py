@@ -130,10 +130,11 @@ class ConfigError(ValueError):
     """A configuration is wrong. The message says what was given, what is allowed and how to fix it."""
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> PopulaceConfig:
+def load_config(path: str | Path, overrides: Sequence[str] = (), writes: bool = True) -> PopulaceConfig:
     """Read a YAML file and apply overrides.
 
     Args:
+        writes: False: for a command that writes no run, so that `output` may be absent; it is then "".
         overrides: `key.path=value` strings; values are YAML, so `null`, numbers, lists and `{a: 1}` work.
 
     Raises:
@@ -154,7 +155,9 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> PopulaceConf
         raise ConfigError(f"{path} must hold a mapping of sections, got {type(data).__name__}")
     for override in overrides:
         apply_override(data, override)
-    return parse_config(data, str(path))
+    without = not writes and "output" not in data
+    config = parse_config({**data, "output": "none"} if without else data, str(path))
+    return config.model_copy(update={"output": ""}) if without else config
 
 
 def parse_config(data: dict[str, Any], where: str = "configuration") -> PopulaceConfig:
@@ -174,6 +177,8 @@ def parse_config(data: dict[str, Any], where: str = "configuration") -> Populace
             place, message = _place(item["loc"], data), item["msg"].removeprefix("Value error, ")
             if item["type"].startswith("union_tag"):
                 place, message = f"{place}.kind", _kind_message(place, data, item.get("ctx", {}).get("tag"))
+            if item["type"] == "missing" and place == "output":
+                message = "missing; give the folder for the run, for example output=RUN"
             lines.append(f"{where}: {place or '(top level)'}: {message}")
         raise ConfigError("\n".join(lines)) from None
 

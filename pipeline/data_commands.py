@@ -25,8 +25,8 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "check-data",
         help="what is wrong with the labelled pictures of a finetune section, with the file and the fix",
         description="Names of all files are looked at, and a sample of pictures is read. Exit code 1 where fine-tuning "
-        "would fail. Example: populace check-data configs/finetune-tiny-seg.yaml finetune.data.kind=labelled "
-        "finetune.data.train.kind=parts finetune.data.train.root=DIR output=RUN",
+        "would fail. Example: populace check-data configs/finetune-tiny-seg.yaml "
+        "'finetune.data={kind: labelled, train: {kind: parts, root: DIR}}'",
     )
     config_arguments(check)
     check.add_argument(
@@ -44,7 +44,7 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "pack",
         help="labelled pictures of a finetune section -> WebDataset shards that train as they do, and read faster",
         description="Packs finetune.data.train; people that are rendered are rendered once. Example: populace pack "
-        "configs/finetune-tiny-seg.yaml SHARDS output=RUN",
+        "configs/finetune-tiny-seg.yaml SHARDS",
     )
     pack.add_argument("config", metavar="CONFIG", help="YAML file with a finetune section")
     pack.add_argument("folder", metavar="OUTPUT", help="new or empty folder for the shards")
@@ -71,7 +71,7 @@ def _settings(options: argparse.Namespace) -> FinetuneConfig:
     from pipeline.config import load_config
     from pipeline.finetune import finetune_settings
 
-    return finetune_settings(load_config(options.config, options.overrides))
+    return finetune_settings(load_config(options.config, options.overrides, writes=False))
 
 
 def _check_data(options: argparse.Namespace) -> int:

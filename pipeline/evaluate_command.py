@@ -119,7 +119,7 @@ def _pictures(options: argparse.Namespace) -> tuple[PictureSource, PictureSource
 
     given = options.data or options.weights
     if Path(given).is_file() and options.data is not None:
-        section = load_config(given, options.overrides).finetune
+        section = load_config(given, options.overrides, writes=False).finetune
         if section is None:
             raise ConfigError(f"--data {given} has no section finetune, whose data says which pictures")
     else:

@@ -179,10 +179,17 @@ def _outcome(options: argparse.Namespace, origin: str, summary: Summary, console
         "predicted": summary.predicted,
         "skipped": summary.skipped,
         "people": summary.people,
+        "unlisted": summary.unlisted,
         "bad": dict(sorted(summary.bad.counts.items())),
         "seconds": round(summary.seconds, 3),
     }
     bad = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.bad.counts.items()))
+    if summary.unlisted:
+        console.print(
+            f"warning: {summary.unlisted:,} of {summary.predicted:,} pictures are not among the given boxes, "
+            f"and were {'left to the detector' if options.detector else 'taken as one person each'}: compare names",
+            style="yellow", markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
     if options.json:
         print(json.dumps(record))
     else:

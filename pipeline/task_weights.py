@@ -123,7 +123,11 @@ def _run_of(task: str, weights: str) -> Storage | None:
             return storage
     if not given.exists(RUN_FILE) and not any(name.startswith(FINETUNE) for name in given.names()):
         return None
-    names = [name for name in given.names() if name.startswith(FINETUNE) and ".old-" not in name]
+    names = [
+        name
+        for name in given.names()
+        if name.startswith(FINETUNE) and ".old-" not in name and given.child(name).names(FOLDER)
+    ]
     kinds = tasks_of(_identity(given)) or [kind for name in names for kind in tasks_of(_identity(given.child(name)))]
     has = f"it has {', '.join(kinds)}" if kinds else "it has fine-tuned nothing"
     raise ConfigError(f"{weights} holds no checkpoint of the task {task} ({has}): run `populace finetune` for it first")

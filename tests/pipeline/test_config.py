@@ -226,7 +226,7 @@ def test_an_override_of_an_unknown_key_is_named() -> None:
         ("output: [", "is not valid YAML"),
         ("output: 2024-13-45", "is not valid YAML: month must be in 1..12"),
         ("policy: {}\noutput: a\npolicy: {}\n", "the key 'policy' stands twice in one mapping"),
-        ("", "c.yaml: output: Field required"),
+        ("", "c.yaml: output: missing; give the folder for the run, for example output=RUN"),
     ],
 )
 def test_files_that_are_no_configuration_are_refused(tmp_path: Path, text: str, expected: str) -> None:
@@ -422,3 +422,12 @@ def test_credentials_in_the_place_of_a_corpus_are_refused(place: str) -> None:
     with pytest.raises(ConfigError, match="given with credentials") as caught:
         parse_config(base(select={"against": [place]}))
     assert "SECRET" not in str(caught.value)
+
+
+def test_a_command_that_writes_no_run_needs_no_output(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("finetune: {steps: 9, task: {kind: seg}, optimiser: {warmup: 1}}\n")
+    assert load_config(path, writes=False).output == ""
+    assert load_config(path, ["output=o"], writes=False).output == "o"
+    with pytest.raises(ConfigError, match="output: missing"):
+        load_config(path)

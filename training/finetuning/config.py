@@ -14,6 +14,7 @@ from curation.config import Config
 from training.engine.config import CheckpointConfig, OptimiserConfig, TrainConfig
 from training.finetuning.pictures import DataConfig, LabelledConfig, SyntheticConfig
 from training.models.config import BackboneConfig
+from training.models.task_model import task_head_config
 from training.models.zoo import backbone_of
 from training.tasks.albedo import AlbedoConfig
 from training.tasks.augment import AugmentConfig
@@ -183,7 +184,13 @@ class FinetuneConfig(TrainConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> FinetuneConfig:
-        self.model.backbone_config().replace(image_size=self.size).grid_of(*self.size)
+        backbone = self.model.backbone_config().replace(image_size=self.size)
+        backbone.grid_of(*self.size)
+        for section in self.sections:
+            try:
+                task_head_config(section.kind, self.model.backbone, backbone)
+            except ValueError as error:
+                raise ValueError(f"size {self.size[0]}x{self.size[1]} with task {section.kind}: {error}") from None
         self.engine.check_workers(self.batch.size, self.batch.micro)
         if self.optimiser.warmup >= self.steps and self.optimiser.warmup > 0:
             raise ValueError(

@@ -77,6 +77,13 @@ def on_picture(found: Boxes, image: Image) -> Boxes:
     return found.selected((inside[:, 2:] - inside[:, :2] >= 1).all(axis=1))
 
 
+def near_picture(found: Boxes, image: Image) -> Boxes:
+    """Boxes cut to the picture with as much again on each side: a box of a billion pixels has no crop."""
+    height, width = image.shape[:2]
+    low, high = np.array((-width, -height) * 2, np.float32), np.array((2 * width, 2 * height) * 2, np.float32)
+    return Boxes(found.boxes.clip(low, high), found.scores)
+
+
 def non_maximum_suppression(found: Boxes, iou: float) -> Boxes:
     """Best first: a box goes whose intersection over union with a better, kept one is above `iou`.
 

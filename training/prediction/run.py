@@ -11,6 +11,7 @@ output/
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any
 
 from training.prediction import formats
 from training.prediction.ahead import read_ahead
-from training.prediction.boxes import Boxes, KnownBoxes
+from training.prediction.boxes import Boxes, KnownBoxes, near_picture, on_picture
 from training.prediction.config import InputConfig, OutputConfig
 from training.prediction.files import land, output_path
 from training.prediction.foreground import Foreground
@@ -40,6 +41,11 @@ _WRITERS: dict[str, type[Writer]] = {
 }
 
 
+_FOLDERS = ("overlays", "parts", "normals", "depth", "points", "albedo")
+_FILES = ("results.json", "results.jsonl", "images.json", "index.html", "summary.json")
+"""All that is written, of any task, besides run.json."""
+
+
 @dataclass(frozen=True)
 class Summary:
     """What a run did.
@@ -49,6 +55,8 @@ class Summary:
         people: crops of pose in this run; 0 for other tasks.
         bad: pictures that could not be read.
         seconds: of the whole run, reading and writing included.
+        unlisted: pictures predicted now that the given boxes do not list, so that a detector or the whole picture
+            stood in.
     """
 
     predicted: int
@@ -56,6 +64,7 @@ class Summary:
     people: int
     bad: BadPictures
     seconds: float
+    unlisted: int = 0
 
 
 def predict_to_folder(
@@ -116,8 +125,9 @@ def predict_to_folder(
         begin(stream.planned)
     writer = _writer(predictor, folder, outputs, boxes)
     predicted = people = 0
+    given = _People(predictor, boxes)
     try:
-        for picture, _, result in predictor.stream(_with_boxes(stream, predictor, boxes)):
+        for picture, _, result in predictor.stream(given(stream)):
             mask = None if foreground is None else foreground(picture)
             if outputs.overlays or gallery.see(picture.name):
                 drawn = writer.overlay(picture, result, mask)
@@ -134,7 +144,7 @@ def predict_to_folder(
             progress(predicted + stream.skipped + stream.bad.total)
     finally:
         writer.close()
-    summary = Summary(predicted, stream.skipped, people, stream.bad, time.monotonic() - started)
+    summary = Summary(predicted, stream.skipped, people, stream.bad, time.monotonic() - started, given.unlisted)
     _write_summary(folder, predictor.task.name, summary)
     if outputs.gallery:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(stream.bad.counts.items()))
@@ -147,14 +157,25 @@ def predict_to_folder(
     return summary
 
 
-def _with_boxes(
-    pictures: Inputs, predictor: Predictor, boxes: KnownBoxes | None
-) -> Iterator[tuple[InputPicture, formats.Pixels, Given]]:
-    for picture in read_ahead(pictures, pictures.config.ahead):
-        found: Boxes | None = None if boxes is None else boxes(picture.file_name)
-        if found is not None and boxes is not None and boxes.detections:
-            found = predictor.selected(found)
-        yield picture, picture.image, found
+class _People:
+    """Pictures with the people that are given, and how many pictures the boxes do not list."""
+
+    def __init__(self, predictor: Predictor, boxes: KnownBoxes | None) -> None:
+        self._predictor, self._boxes, self.unlisted = predictor, boxes, 0
+
+    def __call__(self, pictures: Inputs) -> Iterator[tuple[InputPicture, formats.Pixels, Given]]:
+        for picture in read_ahead(pictures, pictures.config.ahead):
+            yield picture, picture.image, self._of(picture)
+
+    def _of(self, picture: InputPicture) -> Boxes | None:
+        if self._boxes is None:
+            return None
+        found = self._boxes(picture.file_name)
+        if found is None:
+            self.unlisted += 1
+            return None
+        found = near_picture(on_picture(found, picture.image), picture.image)
+        return self._predictor.selected(found) if self._boxes.detections else found
 
 
 def _writer(predictor: Predictor, folder: Path, outputs: OutputConfig, boxes: KnownBoxes | None) -> Writer:
@@ -167,16 +188,21 @@ def _writer(predictor: Predictor, folder: Path, outputs: OutputConfig, boxes: Kn
 
 
 def _check_run(run: dict[str, Any], folder: Path, overwrite: bool) -> None:
-    """Results of two models in one folder would look like those of one."""
+    """Results of two models in one folder would look like those of one: the other's are refused, or removed."""
     path = folder / "run.json"
-    if path.is_file() and not overwrite:
+    if path.is_file():
         before = json.loads(path.read_text(encoding="utf-8"))
         changed = sorted(key for key in before.keys() | run.keys() if before.get(key) != run.get(key))
-        if changed:
+        if changed and not overwrite:
             raise ValueError(
                 f"{folder} holds results of another run ({', '.join(changed)} differ): give another folder, or "
-                "overwrite to predict everything again"
+                "overwrite, which removes them"
             )
+        if changed:
+            for name in _FOLDERS:
+                shutil.rmtree(folder / name, ignore_errors=True)
+            for name in _FILES:
+                (folder / name).unlink(missing_ok=True)
     land(path, (json.dumps(run, indent=1) + "\n").encode())
 
 
@@ -192,6 +218,7 @@ def _write_summary(folder: Path, task: str, summary: Summary) -> None:
         "predicted": summary.predicted,
         "skipped": summary.skipped,
         "people": summary.people,
+        "unlisted": summary.unlisted,
         "bad": dict(sorted(summary.bad.counts.items())),
         "bad_pictures": [vars(bad) for bad in summary.bad.first],
         "seconds": round(summary.seconds, 3),

@@ -103,3 +103,9 @@ def test_the_identity_is_what_fixes_the_losses() -> None:
 def test_a_run_that_goes_on_needs_no_initial_weights() -> None:
     config = FinetuneConfig.model_validate(settings(model={"initial_weights": "gone.safetensors"}))
     assert config.resumed().model.initial_weights is None
+
+
+@pytest.mark.parametrize("task", ["pointmap", "seg+pointmap"])
+def test_pictures_that_are_too_small_for_a_head_are_refused(task: str) -> None:
+    with pytest.raises(ValueError, match=r"size 64x48 with task pointmap: grid 4x3 shrinks to 1x1 .* more than 8 tok"):
+        finetune_config(task, size=[64, 48])

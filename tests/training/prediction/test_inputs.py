@@ -12,6 +12,9 @@ import pytest
 
 from curation.manifest import build_manifest, manifest_bytes, manifest_shard
 from curation.shards import Sample, index_bytes, write_shard
+from training.data.labelled_sets import pack
+from training.data.people import PeopleConfig
+from training.finetuning.pictures import SyntheticConfig, open_pictures
 from training.prediction import InputConfig, Inputs, read_image
 
 Photo = Callable[..., npt.NDArray[np.uint8]]
@@ -109,3 +112,12 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
         Inputs([])
     with pytest.raises(FileNotFoundError):
         read_image(tmp_path / "gone.png")
+
+
+def test_packed_labelled_pictures_are_read_as_well(tmp_path: Path) -> None:
+    people, _ = open_pictures(SyntheticConfig(train=3, held_out=1, people=PeopleConfig(size=(64, 48))))
+    pack(people, tmp_path / "shards", shard_samples=2)
+    found = list(Inputs(tmp_path / "shards"))
+    assert len(found) == 3
+    for number, picture in enumerate(found):
+        np.testing.assert_array_equal(picture.image, people[number].image)

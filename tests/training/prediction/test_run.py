@@ -71,6 +71,26 @@ def test_parts_of_a_folder_with_bad_pictures_then_again(weights: Weights, folder
     with pytest.raises(ValueError, match="lies in the input"):
         predict_to_folder(predictor, folder, folder / "sub/out")
 
+    # Of another model nothing stays, and what somebody else put there does.
+    (output / "notes.txt").write_text("mine")
+    only_a = OutputConfig(overwrite=True, gallery=0)
+    predict_to_folder(load("normal", weights), folder / "a.png", output, outputs=only_a)
+    left = {path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file()}
+    assert left == {"normals/a.npy", "overlays/a.jpg", "run.json", "summary.json", "notes.txt"}
+
+
+def test_boxes_that_are_off_the_picture_or_not_listed_are_told(weights: Weights, folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "boxes.json"
+    rows = [
+        {"file_name": "a.png", "bbox": [1e9, 2, 1e9, 4]},
+        {"file_name": "b.png", "bbox": [-1e9, -1e9, 2e9, 2e9]},
+        {"file_name": "b.png", "bbox": [10, 10, 40, 60]},
+    ]
+    file.write_text(json.dumps(rows))
+    summary = predict_to_folder(load("pose", weights), folder, tmp_path / "out", boxes=BoxFile(file))
+    assert (summary.predicted, summary.people, summary.unlisted) == (3, 3, 1)  # none, two, and sub/c.png whole
+    assert json.loads((tmp_path / "out/summary.json").read_text())["unlisted"] == 1
+
 
 def test_normals_in_both_formats_inside_of_masks(weights: Weights, folder: Path, tmp_path: Path) -> None:
     predictor = load("normal", weights)

@@ -127,8 +127,8 @@ class PointmapHeadConfig(DenseHeadConfig):
         if height * width < 2:
             raise ValueError(
                 f"grid {self.grid[0]}x{self.grid[1]} shrinks to 1x1 in the {len(self.scale_channels)} stride-2 "
-                "convolutions of the scale branch, and instance normalisation needs two values; give a larger grid or "
-                "fewer scale_channels"
+                "convolutions of the scale branch, and instance normalisation needs two values; give larger images (a "
+                f"side of more than {2 ** len(self.scale_channels)} tokens), or fewer scale_channels"
             )
 
     @property

@@ -135,6 +135,9 @@ def _check_task(options: argparse.Namespace) -> None:
         for name, given in (("--boxes", options.boxes), ("--boxes-from-ledger", options.boxes_from_ledger)):
             if given:
                 raise ConfigError(f"{options.task} takes whole pictures: {name} is for pose, leave it out")
+    for name, given, task in (("--normals", options.normals, "normal"), ("--depth", options.depth, "pointmap")):
+        if given and options.task != task:
+            raise ConfigError(f"{options.task} writes no {name.removeprefix('--')}: {name} is for {task}, leave it out")
     if options.task not in _FOREGROUND_TASKS:
         for name, given in (("--masks", options.masks), ("--seg-weights", options.seg_weights)):
             if given:

@@ -156,6 +156,7 @@ def test_errors_are_one_line(pose_run: Path, photos: Path, tmp_path: Path, capsy
         ([*pose, source, "--device", "gpu"], "--device is 'gpu'"),
         ([*pose, source, "--checkpoint", "9"], "it has those of steps 1, 2"),
         ([*pose, source, "--masks", source], "is for normal, pointmap, albedo"),
+        ([*pose, source, "--normals", "exr"], "pose writes no normals: --normals is for normal"),
         ([*pose, source, "--size", "60x48"], "multiple"),
         ([*pose, source, "--boxes", str(photos / "text.jpg")], "not readable as JSON"),
         ([*pose, source, "--output", str(photos / "inside")], "lies in the input"),

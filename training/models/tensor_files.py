@@ -98,6 +98,8 @@ def _find_file(path: Path) -> Path:
         hint = (
             f"; {pickled[0]} is a pickle, which is read from its own path and for timm weights only" if pickled else ""
         )
+        if (path / "run.json").is_file():
+            hint += "; it is a run: `populace export-weights` writes the weights of one"
         raise WeightsError(f"{path} is a folder without model.safetensors or model{INDEX_SUFFIX}; {found}{hint}")
     if path.name.endswith((".safetensors", INDEX_SUFFIX)):
         if path.is_file():

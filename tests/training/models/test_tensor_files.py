@@ -127,6 +127,9 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
     with pytest.raises(WeightsError, match="pickle"), open_tensors(tmp_path):
         pass
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(WeightsError, match="it is a run: `populace export-weights`"), open_tensors(tmp_path):
+        pass
     (tmp_path / "weights.onnx").write_bytes(b"x")
     with pytest.raises(WeightsError, match=r"not a \.safetensors file"), open_tensors(tmp_path / "weights.onnx"):
         pass

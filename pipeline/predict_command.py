@@ -183,6 +183,7 @@ def _outcome(options: argparse.Namespace, origin: str, summary: Summary, console
         "skipped": summary.skipped,
         "people": summary.people,
         "unlisted": summary.unlisted,
+        "unmasked": summary.unmasked,
         "bad": dict(sorted(summary.bad.counts.items())),
         "seconds": round(summary.seconds, 3),
     }
@@ -191,6 +192,12 @@ def _outcome(options: argparse.Namespace, origin: str, summary: Summary, console
         console.print(
             f"warning: {summary.unlisted:,} of {summary.predicted:,} pictures are not among the given boxes, "
             f"and were {'left to the detector' if options.detector else 'taken as one person each'}: compare names",
+            style="yellow", markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    if summary.unmasked:
+        console.print(
+            f"warning: {summary.unmasked:,} of {summary.predicted:,} pictures have no mask, and every pixel was taken: "
+            "compare names",
             style="yellow", markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
     if options.json:

@@ -71,7 +71,7 @@ def test_one_operator_and_two_operators_write_the_same_parts(tmp_path: Path) -> 
         assert sorted(summary.chunk for summary in summaries) == list(range(len(spec.plan)))
         assert sum(summary.rows for summary in summaries) == 60
     assert parts(one) == parts(two)
-    table = pq.read_table(tmp_path / "two/work/scores")
+    table = pq.read_table(tmp_path / "two" / "work" / "scores")
     alive = [row for row in table.to_pylist() if row["scored_embedding"]]
     assert len(alive) == sum(outcome not in DEAD for *_, outcome in pool.inputs(60))
     assert all(len(row["embedding"]) == 12 for row in alive)
@@ -84,7 +84,7 @@ def test_a_row_that_kills_its_worker_is_named_and_the_others_are_measured(tmp_pa
     spec = make_spec(folder, tmp_path / "run", [KillingScorer(MeanConfig())])
     summaries = list(annotate(spec, list(range(len(spec.plan))), POOLS))
     assert sum(summary.rows for summary in summaries) == 21
-    rows = pq.read_table(tmp_path / "run/work/scores").to_pylist()
+    rows = pq.read_table(tmp_path / "run" / "work" / "scores").to_pylist()
     crashed = [row["uri"] for row in rows if row["problem"] == "worker_crashed"]
     assert crashed == ["00/00004a.png"]
     sound = [outcome for *_, outcome in pool.inputs(20) if outcome not in DEAD]

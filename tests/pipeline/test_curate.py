@@ -196,7 +196,7 @@ def test_relaxing_measures_only_the_rows_that_it_lets_through(copied: Path) -> N
 
 
 def test_a_changed_model_invalidates_its_own_columns_alone(copied: Path) -> None:
-    part = copied / "run/work/scores/part-00000000.parquet"
+    part = copied / "run" / "work" / "scores" / "part-00000000.parquet"
     before = pq.read_table(part)
     scorers = {**BASE["scorers"], "person": {"kind": "cascade", "max_side": 112}}
     result = run(pool.config(copied / "pool", copied / "run", **{**BASE, "scorers": scorers}))

@@ -42,7 +42,7 @@ class Listing(Source):
             yield Locator(record_id(unit.name, str(row)), unit.name, str(row), row * 10, 10, f'{{"caption":"{row}"}}')
 
     def read(self, locators: object) -> Iterator[Payload]:
-        raise NotImplementedError
+        raise AssertionError("planning reads no picture")
 
     def ignored(self) -> dict[str, int]:
         return {"txt": 3}

@@ -76,8 +76,9 @@ def listed(output: str | Path) -> None:
 
 def test_what_was_never_listed_binds_nobody_and_leaves_nothing_behind(tmp_path: Path) -> None:
     open_and_close(tmp_path / "run")
-    (tmp_path / "run/work/plan/units").mkdir(parents=True)
-    (tmp_path / "run/work/plan/units/unit-00000000.parquet").write_bytes(b"of the other source")
+    units = tmp_path / "run" / "work" / "plan" / "units"
+    units.mkdir(parents=True)
+    (units / "unit-00000000.parquet").write_bytes(b"of the other source")
     other = {**IDENTITY, "chunk_rows": 8}
     assert open_and_close(tmp_path / "run", other) is False
     assert not (tmp_path / "run/work").exists()

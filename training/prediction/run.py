@@ -57,6 +57,7 @@ class Summary:
         seconds: of the whole run, reading and writing included.
         unlisted: pictures predicted now that the given boxes do not list, so that a detector or the whole picture
             stood in.
+        unmasked: pictures predicted now of which the foreground knows nothing, so that every pixel was taken.
     """
 
     predicted: int
@@ -65,6 +66,7 @@ class Summary:
     bad: BadPictures
     seconds: float
     unlisted: int = 0
+    unmasked: int = 0
 
 
 def predict_to_folder(
@@ -124,11 +126,12 @@ def predict_to_folder(
     if begin is not None:
         begin(stream.planned)
     writer = _writer(predictor, folder, outputs, boxes)
-    predicted = people = 0
+    predicted = people = unmasked = 0
     given = _People(predictor, boxes)
     try:
         for picture, _, result in predictor.stream(given(stream)):
             mask = None if foreground is None else foreground(picture)
+            unmasked += foreground is not None and mask is None
             if outputs.overlays or gallery.see(picture.name):
                 drawn = writer.overlay(picture, result, mask)
                 gallery.add(picture.name, drawn, _caption(picture, result))
@@ -144,7 +147,9 @@ def predict_to_folder(
             progress(predicted + stream.skipped + stream.bad.total)
     finally:
         writer.close()
-    summary = Summary(predicted, stream.skipped, people, stream.bad, time.monotonic() - started, given.unlisted)
+    summary = Summary(
+        predicted, stream.skipped, people, stream.bad, time.monotonic() - started, given.unlisted, unmasked
+    )
     _write_summary(folder, predictor.task.name, summary)
     if outputs.gallery:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(stream.bad.counts.items()))
@@ -200,7 +205,8 @@ def _check_run(run: dict[str, Any], folder: Path, overwrite: bool) -> None:
             )
         if changed:
             for name in _FOLDERS:
-                shutil.rmtree(folder / name, ignore_errors=True)
+                if (folder / name).exists():
+                    shutil.rmtree(folder / name)  # what cannot be removed must not pass for the new model's
             for name in _FILES:
                 (folder / name).unlink(missing_ok=True)
     land(path, (json.dumps(run, indent=1) + "\n").encode())
@@ -219,6 +225,7 @@ def _write_summary(folder: Path, task: str, summary: Summary) -> None:
         "skipped": summary.skipped,
         "people": summary.people,
         "unlisted": summary.unlisted,
+        "unmasked": summary.unmasked,
         "bad": dict(sorted(summary.bad.counts.items())),
         "bad_pictures": [vars(bad) for bad in summary.bad.first],
         "seconds": round(summary.seconds, 3),

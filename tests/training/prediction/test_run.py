@@ -101,7 +101,11 @@ def test_normals_in_both_formats_inside_of_masks(weights: Weights, folder: Path,
     cv2.imwrite(str(masks / "a.png"), mask)
     (wanted,) = predictor(folder / "a.png")
     config = InputConfig(limit=1)
-    predict_to_folder(predictor, folder, tmp_path / "npy", inputs=config, foreground=folder_masks(masks))
+    masked = predict_to_folder(predictor, folder, tmp_path / "npy", inputs=config, foreground=folder_masks(masks))
+    assert masked.unmasked == 0
+    without = predict_to_folder(predictor, folder / "b.png", tmp_path / "b", foreground=folder_masks(masks))
+    assert without.unmasked == 1
+    assert json.loads((tmp_path / "b/summary.json").read_text())["unmasked"] == 1
     read = np.load(tmp_path / "npy/normals/a.npy")
     assert read.dtype == np.float32
     np.testing.assert_allclose(read, np.where(mask[..., None] > 0, wanted.normals, 0), atol=1e-6)

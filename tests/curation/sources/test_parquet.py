@@ -1,5 +1,7 @@
+import gc
 import json
 import random
+import warnings
 from pathlib import Path
 
 import fsspec
@@ -136,6 +138,19 @@ def test_caps_rows_that_went_and_files_that_went(tmp_path: Path) -> None:
     assert [item.reason for item in open_source(ParquetConfig(path=str(path.parent))).read(locators)] == [
         Reason.MISSING
     ] * 2
+
+
+def test_a_source_that_is_let_go_closes_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"image": [b"1", b"2"]}), path)
+    gc.collect()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        source = open_source(ParquetConfig(path=str(path)))
+        assert [item.data for item in source.read(listed(source)[:1])] == [b"1"]
+        del source
+        gc.collect()
+    assert [str(warning.message) for warning in seen] == []
 
 
 @pytest.fixture(scope="module", params=["local", "memory"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -11,6 +12,8 @@ from curation.sources.filesystem import Entry, Files
 from curation.sources.names import escape_name, extension_label
 from curation.sources.redact import describe, redact_url
 from curation.sources.storage import StorageConfig, absolute, is_local
+
+log = logging.getLogger(__name__)
 
 MAX_EXPANSION = 1_000_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -40,14 +43,19 @@ class Containers:
 
     The root, to which names are relative, is the folder itself, the file's folder, or the folder before the first
     wildcard or brace.
+
+    Args:
+        lake: a table's own files and folders (names that begin with `_`, such as `_delta_log`, but for partitions like
+            `_year=2024`) are no containers, unless they are named.
     """
 
-    def __init__(self, config: StorageConfig, suffixes: Sequence[str], noun: str) -> None:
+    def __init__(self, config: StorageConfig, suffixes: Sequence[str], noun: str, lake: bool = False) -> None:
         self.path = absolute(config.path)
         self.shown = redact_url(config.path)
         self.options = config.storage_options
         self.suffixes = tuple(suffixes)
         self.noun = noun
+        self.lake = lake
         self.ignored: dict[str, int] = {}
 
     @cached_property
@@ -105,14 +113,27 @@ class Containers:
         listing = files.walk(depth)
         ignored = listing.skipped
         entries = []
+        delta = None
+        spelled = pattern is not None and (pattern.startswith("_") or "/_" in pattern)
         for entry in listing.entries:
-            if pattern is None and (
+            if self.lake and not spelled and _of_table(entry.name):
+                ignored["(underscore)"] += 1
+                if entry.name.startswith("_delta_log/") or "/_delta_log/" in entry.name:
+                    delta = entry.name
+            elif pattern is None and (
                 "_temporary" in entry.name.split("/") or not entry.name.lower().endswith(self.suffixes)
             ):
                 ignored[extension_label(entry.name)] += 1
             else:
                 entries.append(entry)
         self.ignored = dict(sorted(ignored.items()))
+        if delta is not None:
+            log.warning(
+                "%s is a Delta table: every Parquet file in it is read, also those that %s says were removed. "
+                "Vacuum the table first if that matters.",
+                self.shown,
+                delta.rpartition("/")[0],
+            )
         return entries if pattern is None else self._matching(entries, pattern)
 
     def _matching(self, entries: Sequence[Entry], pattern: str) -> list[Entry]:
@@ -134,6 +155,11 @@ class Containers:
         if not any(name in by_name for name in found):
             return []
         return [found[name] for name in sorted(found)]
+
+
+def _of_table(name: str) -> bool:
+    """True below a name that begins with `_` and is no partition."""
+    return any(part.startswith("_") and "=" not in part for part in name.split("/"))
 
 
 def _glob_pattern(pattern: str) -> re.Pattern[str]:

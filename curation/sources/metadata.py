@@ -28,6 +28,7 @@ _PROMOTED: dict[str, tuple[str, ...]] = {
     "url": ("url",),
 }
 _CUT_CHARS = 4096
+_INT64 = (-(2**63), 2**63 - 1)
 _MAX_DEPTH = 16
 
 
@@ -35,8 +36,8 @@ def normalise(values: Mapping[str, Any]) -> str | None:
     """Turn raw values into the JSON text of `Locator.metadata`; None when nothing is left.
 
     The first non-empty of caption, text, txt, alt (any case) is stored as `caption`; of licence, license as `licence`;
-    url as `url`. Nulls are left out. Bytes become text (base64 when not UTF-8), times ISO 8601, NaN null, URLs lose
-    their credentials. Keys are sorted, so that equal metadata has equal text.
+    url as `url`. Nulls are left out. Bytes become text (base64 when not UTF-8), times ISO 8601, integers beyond 64
+    bits text, NaN null; URLs lose their credentials. Keys are sorted, so that equal metadata has equal text.
     """
     plain = {str(key): _plain(value, 0) for key, value in values.items() if value is not None}
     clean = {_valid(key): value for key, value in plain.items() if value is not None}
@@ -52,7 +53,7 @@ def sidecar_values(files: Mapping[str, bytes | None]) -> dict[str, Any]:
     """Merge sidecar files (extension -> content, None when it could not be read) into raw metadata values.
 
     A JSON object is merged, other JSON is stored under its extension. Everything else is text under its extension,
-    whole numbers (`cls`) as numbers. What cannot be parsed is named in `metadata_error`.
+    whole numbers (`cls`) as numbers. What cannot be parsed is named in `metadata_problem`.
     """
     values: dict[str, Any] = {}
     errors: list[str] = []
@@ -77,7 +78,7 @@ def sidecar_values(files: Mapping[str, bytes | None]) -> dict[str, Any]:
     if isinstance(values.get("caption"), str) and values.get("txt") == values["caption"].strip():
         del values["txt"]
     if errors:
-        values["metadata_error"] = "; ".join(errors)
+        values["metadata_problem"] = "; ".join(errors)
     return values
 
 
@@ -108,8 +109,11 @@ _STARTS_AS_URL = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def _plain(value: Any, depth: int) -> Any:
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int):
+        # Beyond 64 bits neither Arrow nor what is built on it takes a number.
+        return value if _INT64[0] <= value <= _INT64[1] else _digits(value)
     if isinstance(value, str):
         text = _valid(value)
         if "://" not in text:
@@ -134,15 +138,24 @@ def _plain(value: Any, depth: int) -> Any:
     return _valid(str(value))
 
 
+def _digits(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python makes no decimal text of more than 4300 digits
+        return hex(value)
+
+
 def _cut(values: dict[str, Any]) -> dict[str, Any]:
-    """Shorten long strings, leave out long structures, and then whole keys until the cap is met."""
+    """Shorten long strings, leave out long structures, and then whole keys until the cap is met.
+
+    Of what has no place of its own the shortest stays: opt-outs and flags are short.
+    """
     kept: dict[str, Any] = {"metadata_truncated": True}
     used = len(_dump(kept))
-    for key in sorted(values, key=lambda name: (name not in _PROMOTED, name)):
-        value = values[key]
-        if isinstance(value, str):
-            value = value[:_CUT_CHARS]
-        entry = len(_dump({key: value}).encode())
+    short = {key: value[:_CUT_CHARS] if isinstance(value, str) else value for key, value in values.items()}
+    sizes = {key: len(_dump({key: value}).encode()) for key, value in short.items()}
+    for key in sorted(short, key=lambda name: (name not in (*_PROMOTED, "metadata_problem"), sizes[name], name)):
+        value, entry = short[key], sizes[key]
         if entry > 4 * _CUT_CHARS + 1024 or used + entry > MAX_METADATA_BYTES:
             continue
         kept[key] = value

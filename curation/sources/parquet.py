@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -15,17 +16,14 @@ from curation.records import Locator, Payload, record_id
 from curation.sources.base import Source, SourceError, Unit
 from curation.sources.containers import Containers
 from curation.sources.failures import TooManyBytesError, failure, with_retries
+from curation.sources.leaves import is_bytes, leaf
 from curation.sources.metadata import normalise
 from curation.sources.redact import describe
 from curation.sources.storage import StorageConfig
-from curation.sources.tables import (
-    PARQUET_SUFFIXES,
-    ParquetReader,
-    choose_metadata,
-    container_failure,
-    is_bytes,
-    require_column,
-)
+from curation.sources.tables import PARQUET_SUFFIXES, ParquetReader, container_failure, problem_row, require_column
+from curation.sources.tables_metadata import Columns, TableMetadata, check_columns
+
+log = logging.getLogger(__name__)
 
 
 class ParquetConfig(StorageConfig):
@@ -36,7 +34,9 @@ class ParquetConfig(StorageConfig):
         "image", description="column with the encoded bytes: binary, or a struct with `bytes` (Hugging Face's layout)"
     )
     metadata_columns: tuple[str, ...] | None = Field(
-        None, description="columns to carry along; null for all others but binary columns and vectors of numbers"
+        None,
+        description="columns to carry along, whole; null for all others, without vectors of numbers and without binary "
+        "values at any depth",
     )
 
 
@@ -47,9 +47,14 @@ class BrokenFileError(Exception):
 class ParquetSource(Source):
     """One unit per file, one input per row; `member` is the row's index in its file.
 
-    A null image is missing, a zero-length one empty. A file that cannot be opened, or that lacks the image column, is
-    one row with reason bad_container; damaged pages give bad_container for the rows from the damage to the end of the
-    row group.
+    A null image is missing, a zero-length one empty. A file that cannot be opened is one row with reason
+    bad_container. Files of one pool may have different columns: the rows of one without the image column, or with
+    another type there, get bad_container each. Damaged pages give bad_container for the rows from the damage to the
+    end of the row group.
+
+    Names that begin with `_` or `.` are the files of a table's own (`_delta_log`, `_metadata`, `_SUCCESS`, `.crc`)
+    and ignored. Folders `name=value` (Hive partitions) are metadata of the rows below them, unless a column has that
+    name. Metadata that Python cannot hold are kept as `curation.sources.arrow_values` says.
 
     Parquet has no byte address for a row: a row group is decoded from its start, 64 rows at a time, to the wanted row.
     Reads that go on where the last one ended continue there.
@@ -59,30 +64,30 @@ class ParquetSource(Source):
 
     def __init__(self, config: ParquetConfig) -> None:
         super().__init__(config)
-        self.containers = Containers(config, PARQUET_SUFFIXES, "Parquet file")
+        self.containers = Containers(config, PARQUET_SUFFIXES, "Parquet file", lake=True)
+        self.metadata = TableMetadata(config.metadata_columns, config.image_column)
         self._cursor: _Cursor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cursor": None}
 
     def units(self) -> list[Unit]:
-        """One unit per file. The columns are checked on the first file that opens.
+        """One unit per file. Some files are looked at, until every configured column was found.
 
         Raises:
-            SourceError: nothing there, no such column, or a column of another type.
+            SourceError: nothing there, or a column is in none of them, or of another type.
         """
         units = self.containers.units()
-        for unit in units[:8]:
-            name = unit.entries[0][0]
-            try:
-                reader = ParquetReader(self.containers.files, name)
-            except Exception:  # noqa: BLE001, S112 - a broken file is accounted for by list_unit
-                continue
-            with reader:
-                self._image_leaf(reader.schema, name)
-                choose_metadata(reader.schema, self.config.metadata_columns, self.config.image_column, name)
-            break
+        check_columns([unit.entries[0][0] for unit in units], self.metadata, self._columns)
         return units
+
+    def _columns(self, uri: str) -> Columns:
+        with ParquetReader(self.containers.files, uri) as reader:
+            try:
+                self._image_leaf(reader, uri)
+            except SourceError as error:
+                return Columns(reader.names, error=error)
+            return Columns(reader.names, self.metadata.select(reader, uri).binary)
 
     def ignored(self) -> dict[str, int]:
         """Files beside the Parquet files, by extension."""
@@ -94,13 +99,16 @@ class ParquetSource(Source):
         try:
             reader = with_retries(lambda: ParquetReader(self.containers.files, uri))
         except Exception as error:  # noqa: BLE001 - told apart by container_failure
-            yield _problem(uri, container_failure(error))
+            payload = container_failure(error)
+            yield problem_row(uri, None, payload.reason, payload.detail)
             return
         with reader:
             try:
-                self._image_leaf(reader.schema, uri)
+                self._image_leaf(reader, uri)
             except SourceError as error:
-                yield _problem(uri, Payload(None, Reason.BAD_CONTAINER, str(error)))
+                log.warning("%d rows are not read: %s", reader.num_rows, error)
+                for row in range(reader.num_rows):
+                    yield problem_row(uri, row, Reason.BAD_CONTAINER, str(error))
                 return
             for row, metadata in enumerate(self._metadata(reader, uri)):
                 yield Locator(record_id(uri, str(row)), uri, str(row), metadata=metadata)
@@ -123,7 +131,7 @@ class ParquetSource(Source):
             self._close()
             try:
                 reader = ParquetReader(self.containers.files, uri)
-                self._cursor = _Cursor(uri, reader, self._image_leaf(reader.schema, uri))
+                self._cursor = _Cursor(uri, reader, self._image_leaf(reader, uri))
             except Exception as error:
                 _raise_if_broken(error)
                 raise
@@ -146,17 +154,16 @@ class ParquetSource(Source):
             self._cursor.close()
             self._cursor = None
 
-    def _image_leaf(self, schema: pa.Schema, shown: str) -> str:
-        """The Parquet path of the bytes: the column, or its `bytes` field."""
+    def _image_leaf(self, reader: ParquetReader, shown: str) -> int:
+        """The Parquet column with the bytes: the image column, or its field `bytes`."""
         column = self.config.image_column
-        require_column(schema.names, column, "source.image_column", shown)
-        kind = schema.field(column).type
-        if pa.types.is_struct(kind):
-            names = [kind.field(i).name for i in range(kind.num_fields)]
-            if "bytes" in names and is_bytes(kind.field("bytes").type):
-                return f"{column}.bytes"
-        elif is_bytes(kind):
-            return column
+        require_column(reader.names, column, "source.image_column", shown)
+        kind = reader.field_type(column)
+        path = (column, "bytes") if pa.types.is_struct(kind) else (column,)
+        held = kind if len(path) == 1 else next((field.type for field in kind if field.name == "bytes"), None)
+        found = leaf(reader.schema, path)
+        if held is not None and is_bytes(held) and found is not None:
+            return found
         raise SourceError(
             f"{shown}: column {column!r} is {kind}; allowed are binary, or a struct with a binary field `bytes`. "
             "For a column of URLs use source.kind=urls."
@@ -164,32 +171,18 @@ class ParquetSource(Source):
 
     def _metadata(self, reader: ParquetReader, uri: str) -> Iterator[str | None]:
         column = self.config.image_column
-        wanted = self.config.metadata_columns
-        if wanted is not None:  # files of one pool may differ; the first one was checked
-            wanted = tuple(name for name in wanted if name in reader.schema.names)
-        columns = choose_metadata(reader.schema, wanted, column, uri)
-        kind = reader.schema.field(column).type
-        if pa.types.is_struct(kind) and kind.get_field_index("path") >= 0:
-            columns = [*columns, f"{column}.path"]
-        done = 0
-        error_text = None
+        selection = self.metadata.select(reader, uri)
+        path = leaf(reader.schema, (column, "path"))
+        chosen = selection.leaves if path is None else tuple(sorted((*selection.leaves, path)))
+        partitions = self.metadata.partitions(uri)
         try:
-            for values in reader.rows(columns):
-                path = values.pop(column, None)
-                if path is not None and path.get("path"):
-                    values.setdefault("path", path["path"])
-                yield normalise(values)
-                done += 1
-        except (OSError, pa.ArrowException) as error:
-            if container_failure(error).reason is not Reason.BAD_CONTAINER:
-                raise SourceError(f"the file {uri} could not be read: {describe(error)}") from error
-            error_text = describe(error)
-        for _ in range(done, reader.num_rows):
-            yield normalise({"metadata_error": error_text})
-
-
-def _problem(uri: str, payload: Payload) -> Locator:
-    return Locator(record_id(uri, ""), uri, problem=payload.reason, problem_detail=payload.detail)
+            for values in reader.rows(chosen):
+                image = values.pop(column, None)
+                if isinstance(image, dict) and image.get("path"):
+                    values.setdefault("path", image["path"])
+                yield normalise({**partitions, **values})
+        except Exception as error:
+            raise SourceError(f"the file {uri} could not be read: {describe(error)}") from error
 
 
 def _raise_if_broken(error: Exception) -> None:
@@ -203,7 +196,7 @@ def _raise_if_broken(error: Exception) -> None:
 class _Cursor:
     """Reads one column forward; holds one batch of rows. The file is closed with it, also when nobody calls `close`."""
 
-    def __init__(self, uri: str, reader: ParquetReader, column: str) -> None:
+    def __init__(self, uri: str, reader: ParquetReader, column: int) -> None:
         self.uri = uri
         self.reader = reader
         self.column = column

@@ -55,7 +55,7 @@ def parse_url(text: str | None) -> URL:
     """
     clean = (text or "").strip()
     if not clean:
-        raise BadUrlError("no URL")
+        raise BadUrlError("no URL, or one that is not UTF-8")
     if len(clean) > MAX_URL_CHARS:
         raise BadUrlError(f"{len(clean)} characters, at most {MAX_URL_CHARS} are taken")
     try:

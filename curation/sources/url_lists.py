@@ -1,20 +1,30 @@
-"""Lists of URLs: Parquet, CSV, JSON lines, or one URL a line."""
+"""Lists of URLs: Parquet, CSV, TSV, JSON lines or a JSON array, or one URL a line; text also compressed with gzip."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
+import gzip
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
+from curation.sources.base import SourceError
+from curation.sources.csv_rows import csv_header, csv_rows
 from curation.sources.filesystem import Files
+from curation.sources.leaves import leaf
 from curation.sources.tables import PARQUET_SUFFIXES, ParquetReader
+from curation.sources.text_lists import UnreadableListError, clean_url, json_rows, lines, open_text, tsv_rows, url_rows
 
-LIST_SUFFIXES = (*PARQUET_SUFFIXES, ".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
+_TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
+_GZIP_SUFFIX = ".gz"
+LIST_SUFFIXES = (*PARQUET_SUFFIXES, *_TEXT_SUFFIXES, *(f"{suffix}{_GZIP_SUFFIX}" for suffix in _TEXT_SUFFIXES))
+"""What a folder is searched for. A single file may also be `.json` (an array of objects, or JSON lines)."""
+
+SAMPLE_ROWS = 1000
+"""JSON records whose keys are taken for the columns of the list."""
 
 
 def is_parquet(name: str) -> bool:
@@ -22,46 +32,69 @@ def is_parquet(name: str) -> bool:
     return name.lower().endswith(PARQUET_SUFFIXES)
 
 
+def list_kind(name: str) -> str:
+    """csv, tsv, json or txt.
+
+    Raises:
+        SourceError: the suffix is none of a list.
+    """
+    suffix = name.lower().removesuffix(_GZIP_SUFFIX).rpartition(".")[2]
+    kind = {"csv": "csv", "tsv": "tsv", "txt": "txt", "jsonl": "json", "ndjson": "json", "json": "json"}.get(suffix)
+    if kind is None:
+        raise SourceError(
+            f"{name} is no list that is known by its suffix. Allowed are {', '.join(LIST_SUFFIXES)} and .json."
+        )
+    return kind
+
+
 def text_rows(files: Files, name: str, url_column: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """(index, values) of each row of a text list. Blank lines are no rows; in a `.txt` a line is the URL.
 
-    A line that cannot be parsed is a row with the key `metadata_error` only.
+    What was wrong with a line is said under the key `metadata_problem`.
+
+    Raises:
+        SourceError, UnreadableListError, OSError, EOFError, zlib.error: the list, or the rest of it, cannot be read.
     """
-    suffix = name.lower().rpartition(".")[2]
-    with files.open(name) as raw, io.TextIOWrapper(raw, "utf-8-sig", errors="replace", newline="") as text:
-        if suffix in ("csv", "tsv"):
-            yield from _csv_rows(text, "\t" if suffix == "tsv" else ",")
-            return
-        for index, line in enumerate(text):
-            line = line.strip()
-            if not line:
-                continue
-            if suffix == "txt":
-                yield index, {url_column: line}
-                continue
-            try:
-                values = json.loads(line)
-            except (ValueError, RecursionError):
-                values = None
-            yield index, values if isinstance(values, dict) else {"metadata_error": "not a JSON object"}
-
-
-def _csv_rows(text: io.TextIOWrapper, delimiter: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    rows = csv.reader(text, delimiter=delimiter)
-    header = next(rows, [])
-    index = 0
-    while True:
-        try:
-            values = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield index, {"metadata_error": f"not CSV: {error}"}
+    kind = list_kind(name)
+    with open_text(files, name) as text:
+        if kind == "csv":
+            yield from csv_rows(text, url_column)
+        elif kind == "tsv":
+            header = _first_line(text).split("\t")
+            text.seek(0)
+            yield from tsv_rows(text, header)
+        elif kind == "txt":
+            yield from url_rows(text, url_column)
         else:
-            if not values:
-                continue
-            yield index, dict(zip(header, values, strict=False))
-        index += 1
+            yield from json_rows(text)
+
+
+def list_columns(files: Files, name: str, url_column: str) -> list[str] | None:
+    """The columns of a list: its header, or the keys of its first records; None when it has no rows to tell.
+
+    Raises:
+        as text_rows and ParquetReader.
+    """
+    if is_parquet(name):
+        with ParquetReader(files, name) as reader:
+            return reader.names
+    kind = list_kind(name)
+    if kind == "txt":
+        return [url_column]
+    if kind == "json":
+        keys: dict[str, None] = {}
+        for _, values in islice(text_rows(files, name, url_column), SAMPLE_ROWS):
+            keys.update(dict.fromkeys(values))
+        return list(keys) if keys else None
+    with open_text(files, name) as text:
+        if kind == "csv":
+            return csv_header(text) or None
+        line = _first_line(text)
+        return line.split("\t") if line else None
+
+
+def _first_line(text: Any) -> str:
+    return next(lines(text), (0, ""))[1] or ""
 
 
 class UrlColumn:
@@ -71,11 +104,11 @@ class UrlColumn:
         self.files = files
         self.column = column
         self._held: tuple[str, int] | None = None
-        self._values = pa.array([], pa.string())
+        self._values = pa.chunked_array([], pa.large_string())
         self._starts: dict[str, list[int]] = {}
 
     def lookup(self, name: str, rows: Sequence[int]) -> list[str | None]:
-        """The URLs of some rows; None where there is none.
+        """The URLs of some rows; None where there is none, or one that is not UTF-8.
 
         Raises:
             OSError, pa.ArrowException: the list cannot be read.
@@ -100,10 +133,10 @@ class UrlColumn:
     def _value(self, row: int) -> str | None:
         if not 0 <= row < len(self._values):
             return None
-        value = self._values[row].as_py()
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        return value if isinstance(value, str) else None
+        try:
+            return clean_url(self._values[row].as_py())
+        except Exception:  # noqa: BLE001 - a value that Python cannot hold is no URL
+            return None
 
     def _hold(self, name: str, group: int) -> None:
         if self._held == (name, group):
@@ -111,13 +144,26 @@ class UrlColumn:
         self._held = None
         if is_parquet(name):
             with ParquetReader(self.files, name) as reader:
-                chunks = list(reader.column_batches(group, self.column, batch_rows=1 << 16))
-            self._values = pa.chunked_array(chunks) if chunks else pa.array([], pa.string())
+                found = leaf(reader.schema, (self.column,))
+                chunks = [] if found is None else list(reader.column_batches(group, found, batch_rows=1 << 16))
+            self._values = pa.chunked_array(chunks) if chunks else pa.chunked_array([], pa.large_string())
         else:
-            found: list[str | None] = []
-            for index, values in text_rows(self.files, name, self.column):
-                found.extend([None] * (index - len(found)))
-                url = values.get(self.column)
-                found.append(url.encode("utf-8", "replace").decode() if isinstance(url, str) else None)
-            self._values = pa.array(found, pa.large_string())
+            self._values = self._text_urls(name)
         self._held = name, group
+
+    def _text_urls(self, name: str) -> pa.ChunkedArray:
+        chunks: list[pa.Array] = []
+        urls: list[str | None] = []
+        count = 0
+        try:
+            for index, values in text_rows(self.files, name, self.column):
+                urls.extend([None] * (index - count))
+                urls.append(clean_url(values.get(self.column)))
+                count = index + 1
+                if len(urls) >= 1 << 16:
+                    chunks.append(pa.array(urls, pa.large_string()))
+                    urls = []
+        except (UnreadableListError, gzip.BadGzipFile, EOFError, zlib.error):
+            pass  # the listing has a row for what cannot be read; those before it are there
+        chunks.append(pa.array(urls, pa.large_string()))
+        return pa.chunked_array(chunks)

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, ClassVar, Literal
 
-import pyarrow as pa
 from pydantic import Field, field_validator
 
 from curation.reasons import Reason
 from curation.records import Locator, Payload, record_id
 from curation.sources.addresses import AddressPolicy
+from curation.sources.arrow_values import PROBLEM
 from curation.sources.base import Source, SourceError, Unit
 from curation.sources.containers import Containers
 from curation.sources.download import DownloadConfig, Downloader
 from curation.sources.failures import with_retries
+from curation.sources.leaves import leaf
 from curation.sources.metadata import normalise
 from curation.sources.ordered import download_in_order
 from curation.sources.redact import describe
 from curation.sources.storage import StorageConfig
-from curation.sources.tables import ParquetReader, choose_metadata, container_failure, require_column
-from curation.sources.url_lists import LIST_SUFFIXES, UrlColumn, is_parquet, text_rows
+from curation.sources.tables import ParquetReader, container_failure, problem_row, require_column
+from curation.sources.tables_metadata import Columns, TableMetadata, check_columns
+from curation.sources.url_lists import LIST_SUFFIXES, UrlColumn, is_parquet, list_columns, list_kind, text_rows
+
+log = logging.getLogger(__name__)
 
 
 class UrlsConfig(StorageConfig, DownloadConfig):
-    """Lists of URLs (Parquet, CSV, JSON lines, or text with one URL a line): a folder, one file, a glob or a range."""
+    """Lists of URLs: a folder, one file, a glob or a range.
+
+    Parquet, CSV, TSV, JSON lines, or text with one URL a line, these also compressed with gzip; one file may be a JSON
+    array.
+    """
 
     kind: Literal["urls"] = "urls"
     url_column: str = Field("url", description="column with the URLs (LAION: URL); not used for .txt")
     metadata_columns: tuple[str, ...] | None = Field(
-        None, description="columns to carry along; null for all others but binary columns and vectors of numbers"
+        None,
+        description="columns to carry along, whole; null for all others, without vectors of numbers and without binary "
+        "values at any depth",
     )
 
     @field_validator("allowed_networks")
@@ -43,10 +54,15 @@ class UrlsConfig(StorageConfig, DownloadConfig):
 class UrlsSource(Source):
     """One unit per list, one input per row; `uri` is the list, `member` the row's index in it.
 
+    Every line of a text list is a row, also one that cannot be parsed, which has no URL; in CSV a quoted field may hold
+    line breaks (`curation.sources.csv_rows` has the bounds). The rows of a list without the column of URLs get
+    bad_container each; where a list cannot be read on, one such row stands for the rest. Folders `name=value` are
+    metadata of the rows below them.
+
     What a URL can come to, in the order in which it is found out:
 
     ==================== ==============================================================================================
-    bad_url              no URL, not http(s), no host; also where a redirect leads
+    bad_url              no URL, not UTF-8, not http(s), no host; also where a redirect leads
     address_refused      a special address, spelled out in any way or found by DNS; also where a redirect leads
     download_failed      no whole response after all tries; `read_error` is timeout, dns, connect, certificate, tls,
                          disconnected, cut_body, bad_encoding, protocol or other
@@ -65,32 +81,38 @@ class UrlsSource(Source):
 
     def __init__(self, config: UrlsConfig) -> None:
         super().__init__(config)
-        self.containers = Containers(config, LIST_SUFFIXES, "list of URLs")
+        self.containers = Containers(config, LIST_SUFFIXES, "list of URLs", lake=True)
+        self.metadata = TableMetadata(config.metadata_columns, config.url_column)
         self._column: UrlColumn | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_column": None}
 
     def units(self) -> list[Unit]:
-        """One unit per list. The columns are checked on the first list that opens.
+        """One unit per list. Some lists are looked at, until every configured column was found.
 
         Raises:
-            SourceError: nothing there, or no such column.
+            SourceError: nothing there, or a column is in none of them.
         """
         units = self.containers.units()
-        for unit in units[:8]:
-            name = unit.entries[0][0]
-            try:
-                names = self._column_names(name)
-            except SourceError:
-                raise
-            except Exception:  # noqa: BLE001, S112 - a broken list is accounted for by list_unit
-                continue
-            require_column(names, self.config.url_column, "source.url_column", name)
-            for column in self.config.metadata_columns or ():
-                require_column(names, column, "source.metadata_columns", name)
-            break
+        names = [unit.entries[0][0] for unit in units]
+        if len(names) == 1 and not is_parquet(names[0]):
+            list_kind(names[0])
+        check_columns(names, self.metadata, self._columns)
         return units
+
+    def _columns(self, uri: str) -> Columns | None:
+        names = list_columns(self.containers.files, uri, self.config.url_column)
+        if names is None:
+            return None
+        try:
+            require_column(names, self.config.url_column, "source.url_column", uri)
+        except SourceError as error:
+            return Columns(names, error=error)
+        if not is_parquet(uri):
+            return Columns(names)
+        with ParquetReader(self.containers.files, uri) as reader:
+            return Columns(names, self.metadata.select(reader, uri).binary)
 
     def ignored(self) -> dict[str, int]:
         """Files beside the lists, by extension."""
@@ -100,15 +122,32 @@ class UrlsSource(Source):
         """One locator per row; the URL in its metadata is redacted."""
         uri = unit.entries[0][0]
         try:
-            for row, values in self._rows(uri):
-                yield self._locator(uri, row, values)
-        except (OSError, pa.ArrowException) as error:
+            unfit = self._unfit(uri)
+            if unfit:
+                log.warning("its rows are not downloaded: %s", unfit)
+            for row, values in self._rows(uri, bare=bool(unfit)):
+                if unfit:
+                    yield problem_row(uri, row, Reason.BAD_CONTAINER, unfit)
+                else:
+                    yield self._locator(uri, row, values)
+        except SourceError as error:
+            yield problem_row(uri, None, Reason.BAD_CONTAINER, str(error))
+        except Exception as error:
             payload = container_failure(error)
             if payload.reason is Reason.READ_ERROR and not isinstance(error, PermissionError):
                 raise SourceError(f"the list {uri} could not be read: {describe(error)}") from error
-            yield Locator(record_id(uri, ""), uri, problem=payload.reason, problem_detail=payload.detail)
+            yield problem_row(uri, None, payload.reason, payload.detail)
+
+    def _unfit(self, uri: str) -> str | None:
+        """Why no row of a list has a URL; None when some may. In JSON lines every record has keys of its own."""
+        if not is_parquet(uri) and list_kind(uri) == "json":
+            return None
+        names = with_retries(lambda: list_columns(self.containers.files, uri, self.config.url_column))
+        try:
+            require_column(names or [self.config.url_column], self.config.url_column, "source.url_column", uri)
         except SourceError as error:
-            yield Locator(record_id(uri, ""), uri, problem=Reason.BAD_CONTAINER, problem_detail=str(error))
+            return str(error)
+        return None
 
     def read(self, locators: Sequence[Locator]) -> Iterator[Payload]:
         """Download, in order; see `DownloadConfig` for the limits."""
@@ -148,27 +187,23 @@ class UrlsSource(Source):
     def _locator(self, uri: str, row: int, values: dict[str, Any]) -> Locator:
         wanted = self.config.metadata_columns
         url = values.get(self.config.url_column)
-        kept = {key: value for key, value in values.items() if wanted is None or key in (*wanted, "metadata_error")}
+        kept = {key: value for key, value in values.items() if wanted is None or key in (*wanted, PROBLEM)}
         kept.pop(self.config.url_column, None)
         if url is not None:
             kept["url"] = url
-        return Locator(record_id(uri, str(row)), uri, str(row), metadata=normalise(kept))
+        metadata = normalise({**self.metadata.partitions(uri), **kept})
+        return Locator(record_id(uri, str(row)), uri, str(row), metadata=metadata)
 
-    def _rows(self, uri: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _rows(self, uri: str, bare: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(index, values) of the rows of a list; `bare` when only their number is needed."""
         files, column = self.containers.files, self.config.url_column
         if not is_parquet(uri):
             yield from text_rows(files, uri, column)
             return
         with with_retries(lambda: ParquetReader(files, uri)) as reader:
-            names = reader.schema.names
-            require_column(names, column, "source.url_column", uri)
-            wanted = self.config.metadata_columns
-            present = wanted if wanted is None else [name for name in wanted if name in names]
-            yield from enumerate(reader.rows([column, *choose_metadata(reader.schema, present, column, uri)]))
-
-    def _column_names(self, uri: str) -> list[str]:
-        if is_parquet(uri):
-            with ParquetReader(self.containers.files, uri) as reader:
-                return list(reader.schema.names)
-        first = next(text_rows(self.containers.files, uri, self.config.url_column), None)
-        return list(first[1]) if first else [self.config.url_column, *(self.config.metadata_columns or ())]
+            chosen: Sequence[int] = ()
+            if not bare:
+                url = leaf(reader.schema, (column,))
+                selected = self.metadata.select(reader, uri).leaves
+                chosen = selected if url is None else sorted((*selected, url))
+            yield from enumerate(reader.rows(chosen))

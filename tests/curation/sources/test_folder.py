@@ -60,7 +60,7 @@ def test_inputs_sidecars_and_what_is_ignored(pool: str) -> None:
         "a.jpg": {"caption": "one", "id": 5},
         "pool/0a1b2c": {"licence": "cc0"},
         "sub/b.PNG": {"caption": "two"},
-        "sub/c.v2.webp": {"metadata_error": "json: not JSON"},
+        "sub/c.v2.webp": {"metadata_problem": "json: not JSON"},
     }
     assert source.ignored() == {"(hidden)": 2, ".json": 1, ".mp4": 1, ".txt": 1}
 

@@ -34,6 +34,10 @@ def loaded(values: dict[str, Any]) -> Any:
         ),
         ({"bad": "\ud800x"}, {"bad": "\ufffdx"}),
         (
+            {"n": 2**63 - 1, "m": -(2**63), "big": 2**63, "deep": [{"hash": 2**64}], "huge": 10**5000},
+            {"n": 2**63 - 1, "m": -(2**63), "big": str(2**63), "deep": [{"hash": str(2**64)}], "huge": hex(10**5000)},
+        ),
+        (
             {"url": "https://u:p@h/a?sig=1", "page": "https://u:p@h/"},
             {"url": "https://h/a?sig=REDACTED", "page": "https://h/"},
         ),
@@ -53,7 +57,13 @@ def test_equal_metadata_has_equal_text() -> None:
 
 
 def test_huge_metadata_is_cut_and_says_so() -> None:
-    values = {"caption": "é" * 100_000, "vector": list(range(50_000)), **{f"k{i}": "v" * 1000 for i in range(200)}}
+    values = {
+        "noai": True,
+        "metadata_problem": "p" * 500,
+        "caption": "é" * 100_000,
+        "vector": list(range(50_000)),
+        **{f"k{i}": "v" * 1000 for i in range(200)},
+    }
     text = normalise(values)
     assert text is not None
     assert len(text.encode()) <= MAX_METADATA_BYTES
@@ -61,6 +71,8 @@ def test_huge_metadata_is_cut_and_says_so() -> None:
     assert cut["metadata_truncated"] is True
     assert cut["caption"] == "é" * 4096
     assert "vector" not in cut
+    assert cut["noai"] is True
+    assert cut["metadata_problem"] == "p" * 500
 
 
 json_values = st.recursive(
@@ -91,7 +103,7 @@ def test_sidecars_merge() -> None:
 
 @pytest.mark.parametrize("broken", [b"{", b"\xff\xfe\x00", b"[" * 100_000, b"1" * 10_000])
 def test_broken_json_is_named(broken: bytes) -> None:
-    assert sidecar_values({"json": broken, "txt": b"x"}) == {"txt": "x", "metadata_error": "json: not JSON"}
+    assert sidecar_values({"json": broken, "txt": b"x"}) == {"txt": "x", "metadata_problem": "json: not JSON"}
 
 
 @pytest.mark.parametrize(

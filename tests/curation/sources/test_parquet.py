@@ -92,7 +92,7 @@ def test_broken_and_different_files_are_one_row_each(tmp_path: Path) -> None:
     locators = listed(source)
     bad = Reason.BAD_CONTAINER
     assert [(item.uri[0], item.member, item.problem) for item in locators] == [
-        ("a", "", bad), ("b", "0", None), ("c", "", bad), ("d", "", bad), ("e", "", bad)
+        ("a", "", bad), ("b", "0", None), ("c", "0", bad), ("d", "", bad), ("e", "", bad)
     ]  # fmt: skip
     assert [item.reason for item in source.read(locators)] == [bad, None, bad, bad, bad]
     assert "no column 'image'" in (locators[2].problem_detail or "")
@@ -187,3 +187,122 @@ def test_every_input_is_read_back_once_in_order(
     spans = list(zip([0, *cuts], [*cuts, len(locators)], strict=True))
     for start, stop in data.draw(st.permutations(spans)):
         assert [payload.data for payload in source.read(locators[start:stop])] == expected[start:stop]
+
+
+def test_a_dictionary_of_images_is_read(tmp_path: Path) -> None:
+    data = [b"one", b"two", b"one", None]
+    column = pa.array(data, pa.binary()).dictionary_encode()
+    nested = pa.StructArray.from_arrays([column, pa.array(["1.jpg"] * 4)], ["bytes", "path"])
+    pq.write_table(pa.table({"image": column}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"image": nested}), tmp_path / "b.parquet")
+    source = open_source(ParquetConfig(path=str(tmp_path)))
+    locators = listed(source)
+    assert [item.data for item in source.read(locators)] == data * 2
+    assert json.loads(locators[4].metadata or "") == {"path": "1.jpg"}
+
+
+def test_names_that_begin_with_the_image_column_are_other_columns(tmp_path: Path) -> None:
+    table = pa.table({"image.thumb": [b"small"], "image": [b"large"], "a.b": [1], "a": [2]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    source = open_source(ParquetConfig(path=str(tmp_path), metadata_columns=("a",)))
+    locators = listed(source)
+    assert [item.data for item in source.read(locators)] == [b"large"]
+    assert json.loads(locators[0].metadata or "") == {"a": 2}
+
+
+def test_binary_metadata_are_left_out_at_any_depth_and_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a", "b"):
+        table = pa.table(
+            {
+                "image": [b"x"],
+                "mask": [{"bytes": b"y" * 20_000, "path": "m.png"}],
+                "thumbs": [[b"z" * 20_000]],
+                "raw": [b"r"],
+                "caption": ["c"],
+            }
+        )
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    locators = listed(open_source(ParquetConfig(path=str(tmp_path))))
+    assert [json.loads(item.metadata or "") for item in locators] == [{"mask": {"path": "m.png"}, "caption": "c"}] * 2
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "a.parquet: binary values are not carried as metadata: mask.bytes, thumbs.[], raw. Columns that are named in "
+        "source.metadata_columns are carried whole."
+    )
+
+
+def test_a_lake_of_tables_is_its_data_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def put(name: str, table: pa.Table) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, tmp_path / name)
+
+    put("_delta_log/00000000000000000010.checkpoint.parquet", pa.table({"add": ["x"]}))
+    put("_metadata", pa.table({"image": [b"x"]}))
+    put("_common_metadata", pa.table({"image": [b"x"]}))
+    put("_temporary/0/part.parquet", pa.table({"image": [b"x"]}))
+    put(".hidden/part.parquet", pa.table({"image": [b"x"]}))
+    put("dt=2024-01-01/country=C%C3%B4te/part-0.parquet", pa.table({"image": [b"one"], "n": [1]}))
+    put("dt=__HIVE_DEFAULT_PARTITION__/_year=1/part-0.parquet", pa.table({"image": [b"two"], "_year": [2024]}))
+    (tmp_path / "_SUCCESS").write_bytes(b"")
+    (tmp_path / "_delta_log/0.json").write_bytes(b"{}")
+    (tmp_path / "dt=2024-01-01/.part-0.parquet.crc").write_bytes(b"x")
+    source = open_source(ParquetConfig(path=str(tmp_path)))
+    locators = listed(source)
+    assert [(item.uri.rpartition("/")[2], json.loads(item.metadata or "")) for item in locators] == [
+        ("part-0.parquet", {"dt": "2024-01-01", "country": "Côte", "n": 1}), ("part-0.parquet", {"_year": 2024})
+    ]  # fmt: skip
+    assert [item.data for item in source.read(locators)] == [b"one", b"two"]
+    assert source.ignored() == {"(hidden)": 2, "(underscore)": 6}
+    assert "is a Delta table: every Parquet file in it is read" in caplog.text
+    named = open_source(ParquetConfig(path=str(tmp_path / "dt=*/*/*.parquet"), metadata_columns=("dt", "n")))
+    assert [item.metadata for item in listed(named)] == ['{"dt":"2024-01-01","n":1}', None]
+
+
+def test_a_file_with_another_schema_is_named_and_its_rows_are_counted(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"caption": ["a"] * 3}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"image": ["a", "b"]}), tmp_path / "b.parquet")
+    pq.write_table(pa.table({"image": [b"x", b"y"], "late": [1, 2]}), tmp_path / "c.parquet")
+    source = open_source(ParquetConfig(path=str(tmp_path), metadata_columns=("late", "caption")))
+    locators = listed(source)
+    assert [(item.uri, item.member, item.problem) for item in locators] == [
+        *(("a.parquet", str(n), Reason.BAD_CONTAINER) for n in range(3)),
+        *(("b.parquet", str(n), Reason.BAD_CONTAINER) for n in range(2)),
+        ("c.parquet", "0", None),
+        ("c.parquet", "1", None),
+    ]
+    assert (locators[0].problem_detail or "").startswith("a.parquet has no column 'image'; its columns are caption.")
+    assert (locators[3].problem_detail or "").startswith("b.parquet: column 'image' is string; allowed are binary")
+    assert [item.metadata for item in locators[5:]] == ['{"late":1}', '{"late":2}']
+    assert [item.data for item in source.read(locators[5:])] == [b"x", b"y"]
+
+
+def test_columns_are_looked_for_in_files_spread_over_the_pool(tmp_path: Path) -> None:
+    for n in range(100):
+        pq.write_table(pa.table({"caption": ["a"]}), tmp_path / f"{n:03d}.parquet")
+    pq.write_table(pa.table({"image": [b"x"]}), tmp_path / "100.parquet")
+    assert len(open_source(ParquetConfig(path=str(tmp_path))).units()) == 101
+
+
+def test_a_damaged_column_of_metadata_costs_itself_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    captions = [f"{n} " + random.Random(n).randbytes(200).hex() for n in range(4000)]
+    table = pa.table({"image": [b"x"] * 4000, "caption": captions, "noai": [True] * 4000})
+    pq.write_table(table, path, row_group_size=2000, use_dictionary=False, data_page_size=20_000, compression="zstd")
+    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    content = bytearray(path.read_bytes())
+    middle = column.data_page_offset + column.total_compressed_size // 2
+    content[middle : middle + 3000] = random.Random(0).randbytes(3000)
+    path.write_bytes(content)
+    rows = [json.loads(item.metadata or "") for item in listed(open_source(ParquetConfig(path=str(path))))]
+    assert len(rows) == 4000
+    assert all(row["noai"] is True for row in rows)
+    lost = [n for n, row in enumerate(rows) if "metadata_problem" in row]
+    assert lost == list(range(lost[0], 2000))
+    assert rows[lost[0]]["metadata_problem"].startswith("caption: cannot be read (")
+    assert all("caption" not in rows[n] for n in lost)
+    assert [row["caption"] for n, row in enumerate(rows) if n not in set(lost)] == [
+        *captions[: lost[0]],
+        *captions[2000:],
+    ]

@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import json
 import resource
 import socket
@@ -307,7 +308,7 @@ def test_text_lists(tmp_path: Path, server: OddServer, name: str, place: str) ->
     if name == "c.jsonl":
         assert [item.member for item in locators] == ["0", "2", "3", "4", "5"]
         assert [item.reason for item in payloads] == [None, Reason.BAD_URL, None, Reason.BAD_URL, Reason.BAD_URL]
-        assert json.loads(locators[1].metadata or "") == {"metadata_error": "not a JSON object"}
+        assert json.loads(locators[1].metadata or "") == {"metadata_problem": "not a JSON object"}
     if name == "d.txt":
         assert [item.member for item in locators] == ["0", "2"]
 
@@ -333,7 +334,7 @@ def test_broken_lists_are_one_row(tmp_path: Path) -> None:
     source = open_source(UrlsConfig(path=str(tmp_path)))
     locators = listed(source)
     assert [(item.uri, item.member, item.problem) for item in locators] == [
-        ("a.parquet", "", Reason.BAD_CONTAINER), ("b.parquet", "0", None), ("c.parquet", "", Reason.BAD_CONTAINER)
+        ("a.parquet", "", Reason.BAD_CONTAINER), ("b.parquet", "0", None), ("c.parquet", "0", Reason.BAD_CONTAINER)
     ]  # fmt: skip
     reasons = [item.reason for item in source.read(locators)]
     assert reasons == [Reason.BAD_CONTAINER, Reason.ADDRESS_REFUSED, Reason.BAD_CONTAINER]
@@ -361,3 +362,94 @@ def test_every_input_is_read_back_once_in_order(tmp_path: Path, server: OddServe
 
 def test_urls_say_that_they_fetch(tmp_path: Path) -> None:
     assert source_of(tmp_path, ["http://h/"]).fetches
+
+
+def of_list(folder: Path, name: str, content: bytes, **options: Any) -> tuple[Source, list[Locator]]:
+    (folder / name).write_bytes(content)
+    source = open_source(UrlsConfig(path=str(folder / name), allow_private_addresses=True, retries=0, **options))
+    return source, listed(source)
+
+
+def test_a_url_that_is_not_utf8_is_one_bad_row(tmp_path: Path, server: OddServer) -> None:
+    good = f"{server.url}/image/1".encode()
+    urls = pa.array([good, b"http://h/caf\xe9", good]).view(pa.string())
+    pq.write_table(pa.table({"url": urls}), tmp_path / "a.parquet")
+    parquet = open_source(UrlsConfig(path=str(tmp_path / "a.parquet"), allow_private_addresses=True))
+    csv = of_list(tmp_path, "b.csv", b"n,url\n1," + good + b"\n2,http://h/caf\xe9\n3," + good + b"\n")
+    for source, locators in ((parquet, listed(parquet)), csv):
+        payloads = list(source.read(locators))
+        assert [item.reason for item in payloads] == [None, Reason.BAD_URL, None]
+        assert payloads[1].detail == "no URL, or one that is not UTF-8"
+        metadata = json.loads(locators[1].metadata or "")
+        assert metadata["url"] == "http://h/caf\ufffd"
+        assert metadata["metadata_problem"] == "url: not UTF-8"
+        assert "metadata_problem" not in (locators[0].metadata or "")
+
+
+@pytest.mark.parametrize(
+    "name", ["a.csv", "a.tsv", "a.jsonl", "a.txt", "a.csv.gz", "a.tsv.gz", "a.jsonl.gz", "a.txt.gz"]
+)
+@pytest.mark.parametrize("folder", [False, True])
+def test_compressed_lists_are_read(tmp_path: Path, name: str, folder: bool) -> None:
+    kind = name.split(".")[1]
+    rows = [f"http://h/{n}" for n in range(5000)]
+    lines = [json.dumps({"url": row}) for row in rows] if kind == "jsonl" else ["url", *rows] if kind != "txt" else rows
+    content = "\n".join(lines).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    locators = listed(open_source(UrlsConfig(path=str(tmp_path if folder else tmp_path / name))))
+    assert [json.loads(item.metadata or "") for item in locators] == [{"url": row} for row in rows]
+
+
+@pytest.mark.parametrize("first", ["not JSON", "{}", '{"other": 1}', "[]x", "\ufeff"])
+def test_the_first_line_of_json_does_not_decide(tmp_path: Path, first: str) -> None:
+    content = "\n".join([first, *(json.dumps({"url": f"http://h/{n}", "n": n}) for n in range(5000))])
+    _, locators = of_list(tmp_path, "a.jsonl", content.encode(), metadata_columns=("n",))
+    assert len(locators) == 5000 + (first != "\ufeff")
+    assert json.loads(locators[-1].metadata or "") == {"url": "http://h/4999", "n": 4999}
+
+
+def test_a_json_array_is_read(tmp_path: Path) -> None:
+    items = [{"url": f"http://h/{n}", "text": "é"} for n in range(3000)]
+    _, locators = of_list(tmp_path, "a.json", json.dumps(items, indent=1).encode())
+    assert [json.loads(item.metadata or "") for item in locators] == [
+        {"url": item["url"], "caption": "é"} for item in items
+    ]
+
+
+def test_what_cannot_be_read_on_is_a_row_of_its_own(tmp_path: Path) -> None:
+    content = gzip.compress("".join(f"http://h/{n}\n" for n in range(50_000)).encode())
+    _, locators = of_list(tmp_path, "a.txt.gz", content[: len(content) // 2])
+    assert len(locators) > 10_000
+    assert all(item.problem is None for item in locators[:-1])
+    assert (locators[-1].member, locators[-1].problem) == ("", Reason.BAD_CONTAINER)
+    _, locators = of_list(tmp_path, "b.json", b'[{"url": "http://h/0"}, {"url": oops}]')
+    assert [(item.member, item.problem) for item in locators] == [("0", None), ("", Reason.BAD_CONTAINER)]
+    assert "element 1 of the JSON array is damaged" in (locators[-1].problem_detail or "")
+    _, (only,) = of_list(tmp_path, "c.csv", b"PK\x03\x04")
+    assert only.problem is Reason.BAD_CONTAINER
+    assert "a zip file (or a spreadsheet)" in (only.problem_detail or "")
+
+
+def test_lists_without_the_column_have_their_rows_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"link,caf\xe9\nhttp://h/0,x\nhttp://h/1,y\n")
+    (tmp_path / "b.tsv").write_bytes(b"link\nhttp://h/0\n")
+    pq.write_table(pa.table({"link": ["x"] * 3}), tmp_path / "c.parquet")
+    (tmp_path / "d.txt").write_bytes(b"http://h/0\n")
+    locators = listed(open_source(UrlsConfig(path=str(tmp_path))))
+    bad = Reason.BAD_CONTAINER
+    assert [(item.uri[0], item.member, item.problem) for item in locators] == [
+        ("a", "0", bad), ("a", "1", bad), ("b", "0", bad), ("c", "0", bad), ("c", "1", bad), ("c", "2", bad),
+        ("d", "0", None),
+    ]  # fmt: skip
+    assert (locators[0].problem_detail or "").startswith("a.csv has no column 'url'; its columns are link, caf?.")
+    with pytest.raises(SourceError, match="no column 'url'"):
+        open_source(UrlsConfig(path=str(tmp_path / "a.csv"))).units()
+    (tmp_path / "list.dat").write_bytes(b"http://h/0\n")
+    with pytest.raises(SourceError, match="no list that is known by its suffix"):
+        open_source(UrlsConfig(path=str(tmp_path / "list.dat"))).units()
+
+
+def test_a_list_without_a_header_shows_no_secret(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        of_list(tmp_path, "a.csv", b"https://u:S3CRET@h/a.jpg?sig=S3CRET,caption\n")
+    assert "S3CRET" not in str(caught.value)

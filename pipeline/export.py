@@ -36,10 +36,11 @@ from curation.manifest import (
 )
 from curation.merging import Corpus, corpora_of, merge_manifests
 from curation.shards import EXTENSIONS, plan_shards, shard_name
+from curation.sidecar import merged_types
 from pipeline.fetch import Reader
 from pipeline.ledger import ledger_parts
 from pipeline.progress import RunProgress
-from pipeline.shard_task import STAGING, ShardPlan, ShardTask
+from pipeline.shard_task import STAGING, KeptTypes, ShardPlan, ShardTask
 from pipeline.storage import Storage
 from pipeline.tasks import run_tasks
 
@@ -184,7 +185,8 @@ def _export(
         storage.remove(STAGING)
         storage.write_bytes(stamp_file, stamp.encode())
     plans = plan_export(storage, config)
-    task = ShardTask(storage, reader, config.sidecar, stamp, features)
+    types = merged_types(found for _, found in run_tasks(KeptTypes(storage), ledger_parts(storage)))
+    task = ShardTask(storage, reader, config.sidecar, stamp, types, features)
     entries: list[ManifestShard] = []
     with progress.stage("export", facts.ledger["kept"], "images") as stage:
         for _, entry in run_tasks(task, plans):

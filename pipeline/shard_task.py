@@ -16,6 +16,7 @@ from curation.features import FEATURE_SCHEMA, as_features, feature_writer
 from curation.manifest import FEATURES_FOLDER, INDEX_FOLDER, ManifestShard, manifest_shard
 from curation.records import Locator
 from curation.shards import EXTENSIONS, Sample, index_bytes, shard_name, write_shard
+from curation.sidecar import metadata_types, typed
 from pipeline.fetch import Reader
 from pipeline.storage import Storage
 
@@ -39,6 +40,7 @@ class ShardTask:
     """Writes one shard; runs in workers.
 
     Attributes:
+        types: of the metadata in the whole corpus (`KeptTypes`, `curation.sidecar`).
         features: stage -> fingerprint, for the feature table; None to write none.
     """
 
@@ -46,6 +48,7 @@ class ShardTask:
     reader: Reader
     sidecar: tuple[str, ...]
     stamp: str
+    types: Mapping[str, Any] | None
     features: Mapping[str, str] | None = None
 
     def __call__(self, plan: ShardPlan) -> ManifestShard:
@@ -126,9 +129,28 @@ class ShardTask:
             "uri": row["uri"],
             "member": row["member"],
             "sha256": row["sha256"],
-            "metadata": known,
+            "metadata": typed(known, self.types),
             "scores": {column: row[column] for column in self.sidecar if column in row},
         }
+
+
+@dataclass(frozen=True)
+class KeptTypes:
+    """The types of the metadata of a ledger part's kept rows (`curation.sidecar`); runs in workers."""
+
+    storage: Storage
+
+    def __call__(self, part: str) -> dict[str, Any] | None:
+        """Takes the part's name."""
+        with self.storage.open_read(part) as file:
+            parquet = pq.ParquetFile(file)
+            texts = (
+                text
+                for batch in parquet.iter_batches(columns=["verdict", "metadata"])
+                for verdict, text in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                if verdict == "kept" and text
+            )
+            return metadata_types(map(json.loads, texts))
 
 
 def read_rows(storage: Storage, name: str, rows: Sequence[int], columns: Collection[str]) -> Iterator[pa.Table]:

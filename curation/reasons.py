@@ -66,7 +66,7 @@ DESCRIPTIONS: dict[Reason, str] = {
     Reason.READ_ERROR: "the source could not be read after retries",
     Reason.EMPTY: "zero bytes",
     Reason.TOO_MANY_BYTES: "more encoded bytes than the cap",
-    Reason.BAD_CONTAINER: "the tar or Parquet file that should hold images cannot be opened",
+    Reason.BAD_CONTAINER: "the tar, table or list that should hold the image cannot be read, or lacks its column",
     Reason.TRUNCATED_CONTAINER: "the tar ends in the middle of a member",
     Reason.UNSAFE_MEMBER: "the tar member is a link or a device, not a file",
     Reason.BAD_URL: "not an http or https URL",

@@ -130,7 +130,8 @@ class ShardTask:
             "member": row["member"],
             "sha256": row["sha256"],
             "metadata": typed(known, self.types),
-            "scores": {column: row[column] for column in self.sidecar if column in row},
+            # Without nulls, as the metadata: a column that is null in the first rows ends `datasets.load_dataset`.
+            "scores": {column: row[column] for column in self.sidecar if row.get(column) is not None},
         }
 
 

@@ -79,3 +79,23 @@ def test_a_folder_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
     (tmp_path / "x[1]{a,b}").mkdir()
     (tmp_path / "x[1]{a,b}" / "s.tar").write_bytes(b"1")
     assert names(str(tmp_path / "x[1]{a,b}")) == ["s.tar"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("", ["_y=1/a.parquet", "a.parquet"]),
+        ("/**/*.parquet", ["_y=1/a.parquet", "a.parquet"]),
+        ("/_delta_log/*.parquet", ["0.parquet"]),
+        ("/_b.parquet", ["_b.parquet"]),
+    ],
+)
+def test_files_of_a_tables_own_are_containers_only_where_they_are_named(
+    tmp_path: Path, pattern: str, expected: list[str]
+) -> None:
+    for name in ("a.parquet", "_b.parquet", "_delta_log/0.parquet", "_y=1/a.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"1")
+    containers = Containers(WebDatasetConfig(path=f"{tmp_path}{pattern}"), (".parquet",), "file", lake=True)
+    assert [unit.name for unit in containers.units()] == expected
+    assert containers.ignored == ({"(underscore)": 2} if len(expected) == 2 else {})

@@ -1,6 +1,7 @@
 """`populace predict`: pictures, a video or shards -> a folder of results.
 
-Exit codes: 0 done, pictures that cannot be read are counted; 1 no picture could be predicted; 2 the command, the
+Exit codes: 0 done, pictures that are passed over are counted; 1 no picture could be predicted, or all given boxes were
+left out; 2 the command, the
 weights or the input is wrong, or memory does not suffice.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -43,15 +44,23 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
     parser.add_argument("--output", required=True, metavar="DIR", help="folder for the results")
     people = parser.add_mutually_exclusive_group()
-    people.add_argument("--boxes", metavar="FILE", help="pose: people from a COCO file")
+    people.add_argument("--boxes", metavar="FILE", help="pose: people from a COCO file, or from a list of results")
     people.add_argument(
         "--boxes-from-ledger", action="store_true", help="pose: people that curation found, for shards of `curate`"
     )
+    parser.add_argument(
+        "--box-category", metavar="NAME|NUMBER",
+        help="with --boxes: the category that is people, or all (default: person, where the file names its categories)",
+    )  # fmt: skip
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--masks", metavar="FOLDER", help="dense tasks: people's pixels, <name>.png or .npy")
     shown.add_argument(
         "--seg-weights", metavar="W", help="dense tasks: people's pixels by this model of body parts (as --weights)"
     )
+    parser.add_argument(
+        "--mask-threshold", type=float, metavar="SHARE",
+        help="with --masks: greys and alpha above this share of white are people (default: 0.5 in soft masks, else 0)",
+    )  # fmt: skip
     parser.add_argument("--step", type=whole, metavar="N", help="every N-th frame of a video")
     parser.add_argument("--max-side", type=whole, metavar="PIXELS", help="predict larger pictures at this long side")
     parser.add_argument("--overwrite", action="store_true", help="predict again what is there")
@@ -90,7 +99,8 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     if options.masks is not None:
         from training.prediction.foreground import folder_masks
 
-        foreground, about["foreground"] = folder_masks(options.masks), f"masks in {Path(options.masks).resolve()}"
+        threshold = options.mask_threshold
+        foreground, about["foreground"] = folder_masks(options.masks, threshold), _masks(options.masks, threshold)
     elif options.seg_weights is not None:
         from training.prediction.foreground import predicted_masks
 
@@ -100,12 +110,14 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         foreground, about["foreground"] = predicted_masks(people), people.description()
     progress = RunProgress(console, options.quiet)
     progress.message(f"weights   {loaded.origin}")
+    if options.boxes is not None:
+        progress.message(f"boxes     {boxes}")
     with _Pictures(progress, options.task) as seen:
         summary = predict_to_folder(
             loaded.predictor, source, options.output, inputs=settings.inputs, outputs=settings.outputs, boxes=boxes,
             foreground=foreground, about=about, begin=seen.begin, progress=seen.step,
         )  # fmt: skip
-    return _outcome(options, loaded.origin, summary, console)
+    return _outcome(options, loaded.origin, summary, boxes, console)
 
 
 class _Pictures:
@@ -131,6 +143,12 @@ class _Pictures:
 def _check_task(options: argparse.Namespace) -> None:
     from pipeline.config import ConfigError
 
+    for name, given, beside, wanted in (
+        ("--box-category", options.box_category, "--boxes", options.boxes),
+        ("--mask-threshold", options.mask_threshold, "--masks", options.masks),
+    ):
+        if given is not None and wanted is None:
+            raise ConfigError(f"{name} goes with {beside}: give both, or leave it out")
     if options.task != "pose":
         for name, given in (("--boxes", options.boxes), ("--boxes-from-ledger", options.boxes_from_ledger)):
             if given:
@@ -156,10 +174,11 @@ def _files(paths: Sequence[str]) -> list[str]:
 def _boxes(options: argparse.Namespace, source: str | list[str]) -> tuple[KnownBoxes | None, dict[str, Any]]:
     """People as the arguments say, and what run.json has to hold of them."""
     if options.boxes is not None:
-        from training.prediction.boxes import BoxFile
+        from training.prediction.box_file import BoxFile
 
-        found = BoxFile(options.boxes)
-        return found, {"boxes": hashlib.sha256(Path(options.boxes).read_bytes()).hexdigest()}
+        found = BoxFile(options.boxes, options.box_category)
+        digest = hashlib.sha256(Path(options.boxes).read_bytes()).hexdigest()
+        return found, {"boxes": digest, "box_category": found.category}
     if options.boxes_from_ledger:
         from pipeline.config import ConfigError
         from training.prediction.ledger_boxes import LedgerBoxes
@@ -171,11 +190,46 @@ def _boxes(options: argparse.Namespace, source: str | list[str]) -> tuple[KnownB
     return None, {}
 
 
-def _outcome(options: argparse.Namespace, origin: str, summary: Summary, console: Console) -> int:
+def _masks(folder: str, threshold: float | None) -> str:
+    return f"masks in {Path(folder).resolve()}{'' if threshold is None else f', above {threshold}'}"
+
+
+def _warnings(options: argparse.Namespace, summary: Summary) -> Iterator[str]:
+    """What was predicted, or not, otherwise than a person expects who gave boxes or masks."""
+    if summary.unlisted:
+        stood_in = "left to the detector" if options.detector else "taken as one person each"
+        yield (
+            f"{summary.unlisted:,} of {summary.predicted:,} pictures are not among the given boxes, and were {stood_in}"
+            ": compare names"
+        )
+    if summary.unmasked:
+        yield (
+            f"{summary.unmasked:,} of {summary.predicted:,} pictures have no mask, and every pixel was taken: "
+            "compare names"
+        )
+    if summary.off_image:
+        yield f"given boxes off their images, left out: {summary.off_image:,}"
+    if summary.weak:
+        yield (
+            f"given boxes of a low score, or overlapped by a better one, left out: {summary.weak:,} "
+            "(predictor.min_box_score and predictor.box_overlap in --config)"
+        )
+    from training.prediction.bad import LABELS
+
+    for reason in LABELS:
+        if found := summary.bad.counts.get(reason, 0):
+            first = next((f", as {bad.name}: {bad.detail}" for bad in summary.bad.first if bad.reason == reason), "")
+            yield f"pictures passed over as {reason}: {found:,}{first}"
+
+
+def _outcome(
+    options: argparse.Namespace, origin: str, summary: Summary, boxes: KnownBoxes | None, console: Console
+) -> int:
     from pipeline.commands import print_error
     from pipeline.report import results_console
+    from training.prediction.box_file import BoxFile
 
-    record = {
+    record: dict[str, Any] = {
         "task": options.task,
         "weights": origin,
         "output": options.output,
@@ -184,22 +238,16 @@ def _outcome(options: argparse.Namespace, origin: str, summary: Summary, console
         "people": summary.people,
         "unlisted": summary.unlisted,
         "unmasked": summary.unmasked,
+        "off_image": summary.off_image,
+        "weak": summary.weak,
         "bad": dict(sorted(summary.bad.counts.items())),
         "seconds": round(summary.seconds, 3),
     }
+    if isinstance(boxes, BoxFile):
+        record["boxes"] = {"category": boxes.category, "taken": boxes.taken, "left_out": boxes.left_out}
     bad = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.bad.counts.items()))
-    if summary.unlisted:
-        console.print(
-            f"warning: {summary.unlisted:,} of {summary.predicted:,} pictures are not among the given boxes, "
-            f"and were {'left to the detector' if options.detector else 'taken as one person each'}: compare names",
-            style="yellow", markup=False, highlight=False, soft_wrap=True,
-        )  # fmt: skip
-    if summary.unmasked:
-        console.print(
-            f"warning: {summary.unmasked:,} of {summary.predicted:,} pictures have no mask, and every pixel was taken: "
-            "compare names",
-            style="yellow", markup=False, highlight=False, soft_wrap=True,
-        )  # fmt: skip
+    for text in _warnings(options, summary):
+        console.print(f"warning: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     if options.json:
         print(json.dumps(record))
     else:
@@ -210,6 +258,12 @@ def _outcome(options: argparse.Namespace, origin: str, summary: Summary, console
             text + (f", {summary.bad.total:,} passed over: {bad}" if bad else ""), markup=False, highlight=False
         )
         shown.print(f"results   {options.output}/", markup=False, highlight=False, soft_wrap=True)
+    if summary.predicted and not summary.people and summary.off_image + summary.weak:
+        left_out = (
+            f"{summary.off_image:,} lie off their images, {summary.weak:,} have low scores or better ones over them"
+        )
+        print_error(console, f"nobody was predicted: all given boxes were left out ({left_out})")
+        return FAILED
     if summary.predicted + summary.skipped:
         return 0
     print_error(console, f"no picture could be predicted{f': {bad}' if bad else ''}")

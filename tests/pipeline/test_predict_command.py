@@ -111,6 +111,67 @@ def test_people_are_those_that_curation_found(pose_run: Path, tmp_path: Path, ca
     )  # fmt: skip
 
 
+def test_boxes_of_a_detector_are_told_with_what_is_left_out(
+    pose_run: Path, photos: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    images = [{"id": number, "file_name": f"{number}.jpg", "width": 72, "height": 96} for number in range(2)]
+    rows = [
+        {"image_id": number, "category_id": kind, "bbox": [3, 4, 40, 60], "score": score}
+        for number, kind, score in ((0, 0, 0.9), (1, 0, 0.1), (1, 2, 0.9), (7, 0, 0.9))
+    ]
+    names = [{"id": 0, "name": "person"}, {"id": 2, "name": "dog"}]
+    boxes = tmp_path / "boxes.json"
+    boxes.write_text(json.dumps({"images": images, "annotations": rows, "categories": names}))
+    base = ["pose", "--weights", str(pose_run), "--input", str(photos), "--boxes", str(boxes), "--output"]
+    capsys.readouterr()
+    assert main(["predict", *base, str(tmp_path / "out")]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    left_out = "left out: 1 of other categories: 2 dog (1); 1 of images not listed"
+    assert f"boxes 2 on 2 images, category 0 person; {left_out}" in said
+    assert "warning: given boxes of a low score, or overlapped by a better one, left out: 1 (predictor.min" in said
+    record = predicted(capsys, *base, str(tmp_path / "dog"), "--box-category", "dog")
+    assert (record["people"], record["weak"]) == (1, 0)
+    left = {"of other categories": 3}
+    assert record["boxes"] == {"category": "2 dog", "taken": 1, "left_out": left}
+    assert json.loads((tmp_path / "dog/run.json").read_bytes())["box_category"] == "2 dog"
+    assert "box_category differ" in refused(capsys, *base, str(tmp_path / "dog"))
+    assert "there is no category 'cat': the categories and their numbers of entries are 0 person (3), 2 dog (1)" in (
+        refused(capsys, *base, str(tmp_path / "cat"), "--box-category", "cat")
+    )
+    for row in rows:
+        row["score"] = 0.1
+    boxes.write_text(json.dumps({"images": images, "annotations": rows, "categories": names}))
+    assert main(["predict", *base, str(tmp_path / "weak"), "--quiet"]) == 1
+    assert "nobody was predicted: all given boxes were left out (0 lie off" in capsys.readouterr().err
+    for image in images:
+        image["width"] = 144
+    boxes.write_text(json.dumps({"images": images, "annotations": rows, "categories": names}))
+    assert main(["predict", *base, str(tmp_path / "size"), "--quiet"]) == 1
+    said = capsys.readouterr().err
+    assert "warning: pictures passed over as box_size: 2, as 0: is 72 x 96 pixels upright, its boxes were" in said
+    assert "no picture could be predicted: 2 box_size, 1 not_an_image" in said
+
+
+def test_masks_that_cannot_be_used_are_told(photos: Path, tmp_path: Path, capsys: Captured) -> None:
+    save_weights(create("tiny_normal"), tmp_path / "normal.safetensors")
+    (tmp_path / "masks").mkdir()
+    soft = np.full((96, 72), 60, np.uint8)
+    soft[20:50] = 250
+    np.save(tmp_path / "masks/0.npy", soft)
+    (tmp_path / "masks/1.png").write_bytes(b"\x89PNG")
+    base = ["normal", "--weights", str(tmp_path / "normal.safetensors"), "--input", str(photos), "--size", "64x48"]
+    base += ["--masks", str(tmp_path / "masks"), "--output"]
+    capsys.readouterr()
+    for name, more, rows in (("out", [], 30), ("low", ["--mask-threshold", "0.1"], 96)):
+        assert main(["predict", *base, str(tmp_path / name), "--quiet", *more]) == 0
+        said = capsys.readouterr()
+        assert "warning: pictures passed over as bad_mask: 1, as 1: mask" in said.err
+        assert "1 bad_mask, 1 not_an_image" in said.out
+        normals = np.load(tmp_path / name / "normals/0.npy")
+        assert (np.abs(normals).sum(-1) > 0).sum() == rows * 72
+    assert "from 0 to below 1" in refused(capsys, *base, str(tmp_path / "o"), "--mask-threshold", "128")
+
+
 def test_every_setting_reaches_the_files(photos: Path, tmp_path: Path, capsys: Captured) -> None:
     for task in ("normal", "seg"):
         save_weights(create(f"tiny_{task}"), tmp_path / f"{task}.safetensors")
@@ -155,6 +216,8 @@ def test_errors_are_one_line(pose_run: Path, photos: Path, tmp_path: Path, capsy
         ([*pose, source, source], "give one folder"),
         ([*pose, source, "--device", "gpu"], "--device is 'gpu'"),
         ([*pose, source, "--checkpoint", "9"], "it has those of steps 1, 2"),
+        ([*pose, source, "--box-category", "1"], "--box-category goes with --boxes"),
+        ([*pose, source, "--mask-threshold", "0.5"], "--mask-threshold goes with --masks"),
         ([*pose, source, "--masks", source], "is for normal, pointmap, albedo"),
         ([*pose, source, "--normals", "exr"], "pose writes no normals: --normals is for normal"),
         ([*pose, source, "--size", "60x48"], "multiple"),

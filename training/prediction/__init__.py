@@ -7,16 +7,19 @@ tasks.py          the object of `training.tasks` that fits a head
 inputs.py         folders, lists, videos, exported shards as one stream of pictures
 ahead.py          pictures are decoded while the model is busy
 tars.py           reading samples of shards
-boxes.py          people: given, from a COCO file, from a detector; non-maximum suppression
+bad.py            pictures that are passed over
+boxes.py          people: given, or from a detector; non-maximum suppression
+box_file.py       people from a COCO file
 ledger_boxes.py   people that curation found, for the shards that it exported
 detector.py       curation's YOLO scorer as a detector
-foreground.py     people's pixels for the dense tasks
+foreground.py, mask_files.py   people's pixels for the dense tasks
 results.py        what comes out, by task
 writers.py, pose_writer.py, formats.py, files.py, gallery.py   what is written
 config.py         settings of all of these
 """
 
-from training.prediction.boxes import Boxes, BoxFile, Detector, KnownBoxes
+from training.prediction.box_file import BoxFile
+from training.prediction.boxes import Boxes, Detector, KnownBoxes
 from training.prediction.config import InputConfig, OutputConfig, PredictorConfig
 from training.prediction.foreground import folder_masks, predicted_masks
 from training.prediction.inputs import Inputs, read_image

@@ -1,11 +1,9 @@
-"""Where people are, for top-down pose: boxes that are given, from a COCO file, or from a detector."""
+"""Where people are, for top-down pose: boxes that are given, or from a detector (files are read in `box_file.py`)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 import numpy as np
@@ -112,83 +110,18 @@ class KnownBoxes(Protocol):
         """There are scores, so that the boxes are a detector's: those of low scores and the weaker of two go."""
 
     @property
-    def ids(self) -> Mapping[str, int]:
-        """File name -> id of the picture, where pictures have numbers."""
+    def ids(self) -> Mapping[str, int | str]:
+        """File name -> id of the picture, where pictures have ids."""
 
     def __call__(self, name: str) -> Boxes | None:
-        """Boxes of a picture by its file name; None: nothing is known of it."""
+        """Boxes of a picture by its file name; None: nothing is known of it.
 
-    def image_id(self, name: str) -> int | None:
-        """The number of a picture by its file name."""
+        Raises:
+            ValueError: what is known of this picture is damaged.
+        """
 
+    def image_id(self, name: str) -> int | str | None:
+        """The id of a picture by its file name."""
 
-class BoxFile:
-    """Boxes of a COCO JSON file: of a ground truth, or of a results list with the `images` it belongs to.
-
-    Pictures are found by `file_name`, else by its last part where no two pictures share it. Crowds (`iscrowd`) and
-    empty boxes are left out; `score` is 1 where there is none.
-
-    Attributes:
-        ids: file name -> the file's id of the picture.
-        detections: there are scores, so that the boxes are a detector's.
-
-    Args:
-        path: `{"images": [...], "annotations": [...]}`; or a list of results whose entries have `file_name`.
-        category: COCO category of people; None: every category.
-
-    Raises:
-        ValueError: not such a file.
-    """
-
-    def __init__(self, path: str | Path, category: int | None = 1) -> None:
-        try:
-            value = json.loads(Path(path).read_bytes())
-        except (OSError, ValueError) as error:
-            raise ValueError(f"boxes {path}: not readable as JSON: {error}") from None
-        try:
-            self._read(value, category)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(
-                f"boxes {path}: {type(error).__name__} {error}: give a COCO file with images (id, file_name) and "
-                "annotations (image_id, bbox as x, y, width, height), or a list of results with file_name and bbox"
-            ) from None
-
-    def _read(self, value: Any, category: int | None) -> None:
-        rows: list[Mapping[str, Any]] = value if isinstance(value, list) else value["annotations"]
-        if isinstance(value, list):
-            names = {index: row["file_name"] for index, row in enumerate(rows)}
-            keys = list(range(len(rows)))
-            self.ids: dict[str, int] = {row["file_name"]: int(row["image_id"]) for row in rows if "image_id" in row}
-        else:
-            names = {image["id"]: image["file_name"] for image in value["images"]}
-            self.ids = {image["file_name"]: int(image["id"]) for image in value["images"]}
-            keys = [row["image_id"] for row in rows]
-        self.detections = any("score" in row for row in rows)
-        lists: dict[str, list[tuple[list[float], float]]] = {name: [] for name in names.values()}
-        for key, row in zip(keys, rows, strict=True):
-            if row.get("iscrowd") or (category is not None and row.get("category_id", category) != category):
-                continue
-            x, y, width, height = (float(number) for number in row["bbox"])
-            if width > 0 and height > 0:
-                lists[names[key]].append(([x, y, x + width, y + height], float(row.get("score", 1.0))))
-        self._boxes = {
-            name: Boxes(
-                np.array([box for box, _ in found], np.float32), np.array([score for _, score in found], np.float32)
-            )
-            for name, found in lists.items()
-        }
-        last: dict[str, list[str]] = {}
-        for name in self._boxes:
-            last.setdefault(PurePosixPath(name).name, []).append(name)
-        self._last = {short: full[0] for short, full in last.items() if len(full) == 1}
-
-    def _full(self, name: str) -> str:
-        return name if name in self._boxes else self._last.get(PurePosixPath(name).name, name)
-
-    def __call__(self, name: str) -> Boxes | None:
-        """Boxes of a picture; none of them where the file lists it without people, None where it is not listed."""
-        return self._boxes.get(self._full(name))
-
-    def image_id(self, name: str) -> int | None:
-        """The file's id of a picture, None where it is not listed."""
-        return self.ids.get(self._full(name))
+    def size(self, name: str) -> tuple[int, int] | None:
+        """Height and width of the upright picture that the boxes were made on, where it is known."""

@@ -54,7 +54,10 @@ class Gallery:
     def add_file(self, name: str, path: Path) -> None:
         """An overlay of an earlier run, if it can be read."""
         if name in self._seen:
-            image = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_COLOR)
+            try:
+                image = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_COLOR)
+            except (OSError, cv2.error):  # an empty file
+                return
             if image is not None:
                 self.add(name, np.ascontiguousarray(image[..., ::-1]), "of an earlier run")
 

@@ -16,11 +16,10 @@ Where two files have one name but for the extension, both keep it.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -32,47 +31,16 @@ from curation.codecs.base import DecodeConfig, Problem
 from curation.decode import decode, read_header
 from curation.manifest import MANIFEST_NAME, read_index
 from curation.reasons import Reason
-from curation.sources.names import IMAGE_EXTENSIONS, escape_name
+from curation.sources.names import IMAGE_EXTENSIONS
+from training.prediction.bad import BadPictures
 from training.prediction.boxes import Image
 from training.prediction.config import InputConfig
 from training.prediction.files import is_safe
 from training.prediction.ledger_boxes import shards_of
 from training.prediction.tars import Tars
 
-log = logging.getLogger(__name__)
-
 VIDEO_EXTENSIONS = ("mp4", "m4v", "mov", "avi", "mkv", "webm", "mpg", "mpeg", "wmv", "mjpg", "mjpeg")
 LONGEST_SIDE = 32_766  # of OpenCV's warps
-_LISTED = 1000  # bad pictures that are kept by name
-
-
-@dataclass(frozen=True)
-class Bad:
-    """A picture that was passed over: its name, a reason of `curation.reasons`, and what happened."""
-
-    name: str
-    reason: str
-    detail: str
-
-
-@dataclass
-class BadPictures:
-    """Count of pictures passed over by reason, and the first of them by name."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    first: list[Bad] = field(default_factory=list)
-
-    def add(self, name: str, reason: str, detail: str) -> None:
-        """Count, keep and log one."""
-        self.counts[reason] += 1
-        if len(self.first) < _LISTED:
-            self.first.append(Bad(name, reason, detail))
-        log.warning("%s: %s: %s", escape_name(name), reason, escape_name(detail))
-
-    @property
-    def total(self) -> int:
-        """How many were passed over."""
-        return self.counts.total()
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class LedgerBoxes:
     """
 
     detections = True
-    ids: Mapping[str, int] = {}
+    ids: Mapping[str, int | str] = {}
 
     def __init__(self, folder: str | Path) -> None:
         from pipeline.ledger import LEDGER, ledger_record
@@ -73,12 +73,20 @@ class LedgerBoxes:
             return
         self.origin = f"the samples' JSON in {self._shards}"
         self.fingerprint = hashlib.sha256((self._shards / MANIFEST_NAME).read_bytes()).hexdigest()
-        first = self._scores(0) if len(self._index) else {"person_box": None}
-        if not {"person_boxes", "person_box"} & first.keys():
+        if not self._has_boxes():
             raise ValueError(
                 f"{self._shards} has no boxes of people in its samples' JSON, and no ledger beside it: export with "
                 "person_boxes in export.sidecar, or give the run directory, boxes in a COCO file, or a detector"
             )
+
+    def _has_boxes(self) -> bool:
+        """Whether the first sample that can be read has boxes, or may have: damaged ones are told one by one later."""
+        for place in range(len(self._index)):
+            try:
+                return bool({"person_boxes", "person_box"} & self._scores(place).keys())
+            except ValueError:
+                continue
+        return True
 
     def _read(self, run: Storage) -> None:
         """Boxes of the kept rows, as one Arrow column."""
@@ -115,12 +123,20 @@ class LedgerBoxes:
         if place is None:
             return None
         if self._rows is None:
-            return _boxes(self._scores(place))
+            scores = self._scores(place)
+            try:
+                return _boxes(scores)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"the boxes of sample {name} are damaged: {error}: export the shards again") from None
         row = self._rows.get(self._index.column("id")[place].as_py())
         return None if row is None else _boxes({"person_boxes": self._boxes[row].as_py()})
 
-    def image_id(self, name: str) -> int | None:
+    def image_id(self, name: str) -> int | str | None:
         """None: pictures of a corpus have no numbers."""
+        return None
+
+    def size(self, name: str) -> tuple[int, int] | None:
+        """None: boxes were measured on the very pictures that were exported."""
         return None
 
     def _scores(self, place: int) -> dict[str, Any]:

@@ -46,14 +46,14 @@ class PoseWriter(Writer):
         folder: Path,
         config: OutputConfig,
         task: Pose,
-        image_id: Callable[[str], int | None] = lambda file_name: None,
+        image_id: Callable[[str], int | str | None] = lambda file_name: None,
         first_id: int = 1,
     ) -> None:
         super().__init__(folder, config, task)
         self._image_id, self._next = image_id, first_id
         self._path = folder / "results.jsonl"
         self._places: dict[str, int] = {}
-        self._ids: dict[str, int] = {}
+        self._ids: dict[str, int | str] = {}
         folder.mkdir(parents=True, exist_ok=True)
         if config.overwrite:
             self._path.unlink(missing_ok=True)
@@ -61,7 +61,7 @@ class PoseWriter(Writer):
         self._file = open(self._path, "ab")  # noqa: SIM115 - closed by close()
 
     def _resume(self) -> None:
-        """Find the lines that are there; a last one that was cut off goes."""
+        """Find the lines that are there; a last one that was cut off goes, and a damaged one counts as not there."""
         if not self._path.exists():
             return
         end = 0
@@ -69,10 +69,12 @@ class PoseWriter(Writer):
             for line in file:
                 if not line.endswith(b"\n"):
                     break
-                record = json.loads(line)
-                self._places[record["name"]] = end
-                self._ids[record["name"]] = record["image_id"]
-                self._next = max(self._next, record["image_id"] + 1)
+                record = _record(line)
+                if record is not None:
+                    self._places[record["name"]] = end
+                    self._ids[record["name"]] = record["image_id"]
+                    if isinstance(record["image_id"], int):
+                        self._next = max(self._next, record["image_id"] + 1)
                 end += len(line)
         os.truncate(self._path, end)
 
@@ -144,6 +146,16 @@ class PoseWriter(Writer):
         for record in self._records():
             names = {name: record[name] for name in ("file_name", "height", "width")}
             yield {"id": record["image_id"], **names}
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """A line of the journal; None where it is damaged, so that its picture is predicted again."""
+    try:
+        record: dict[str, Any] = json.loads(line)
+        whole = isinstance(record["name"], str) and isinstance(record["image_id"], int | str)
+        return record if whole and isinstance(record["people"], list) else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _people(result: PoseResult) -> Iterator[dict[str, Any]]:

@@ -20,13 +20,15 @@ from typing import Any
 
 from training.prediction import formats
 from training.prediction.ahead import read_ahead
+from training.prediction.bad import BAD_BOXES, BAD_MASK, BOX_SIZE, BadPictures
 from training.prediction.boxes import Boxes, KnownBoxes, near_picture, on_picture
 from training.prediction.config import InputConfig, OutputConfig
 from training.prediction.files import land, output_path
 from training.prediction.foreground import Foreground
 from training.prediction.gallery import Gallery
-from training.prediction.inputs import BadPictures, InputPicture, Inputs
+from training.prediction.inputs import InputPicture, Inputs
 from training.prediction.ledger_boxes import shards_of
+from training.prediction.mask_files import MaskError
 from training.prediction.pose_writer import PoseWriter
 from training.prediction.predictor import Given, Predictor
 from training.prediction.results import PoseResult, Result
@@ -53,11 +55,13 @@ class Summary:
     Attributes:
         predicted, skipped: pictures predicted now, and those whose files were there.
         people: crops of pose in this run; 0 for other tasks.
-        bad: pictures that could not be read.
+        bad: pictures that were passed over: they, their boxes or their masks cannot be used.
         seconds: of the whole run, reading and writing included.
         unlisted: pictures predicted now that the given boxes do not list, so that a detector or the whole picture
             stood in.
         unmasked: pictures predicted now of which the foreground knows nothing, so that every pixel was taken.
+        off_image: given boxes that were left out because less than a pixel of them lies on their picture.
+        weak: given boxes of a detector that were left out for their score, or because a better one overlaps them.
     """
 
     predicted: int
@@ -67,6 +71,8 @@ class Summary:
     seconds: float
     unlisted: int = 0
     unmasked: int = 0
+    off_image: int = 0
+    weak: int = 0
 
 
 def predict_to_folder(
@@ -130,7 +136,11 @@ def predict_to_folder(
     given = _People(predictor, boxes)
     try:
         for picture, _, result in predictor.stream(given(stream)):
-            mask = None if foreground is None else foreground(picture)
+            try:
+                mask = None if foreground is None else foreground(picture)
+            except MaskError as error:
+                stream.bad.add(picture.name, BAD_MASK, str(error))
+                continue
             unmasked += foreground is not None and mask is None
             if outputs.overlays or gallery.see(picture.name):
                 drawn = writer.overlay(picture, result, mask)
@@ -148,8 +158,9 @@ def predict_to_folder(
     finally:
         writer.close()
     summary = Summary(
-        predicted, stream.skipped, people, stream.bad, time.monotonic() - started, given.unlisted, unmasked
-    )
+        predicted, stream.skipped, people, stream.bad, time.monotonic() - started,
+        given.unlisted, unmasked, given.off_image, given.weak,
+    )  # fmt: skip
     _write_summary(folder, predictor.task.name, summary)
     if outputs.gallery:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(stream.bad.counts.items()))
@@ -163,24 +174,49 @@ def predict_to_folder(
 
 
 class _People:
-    """Pictures with the people that are given, and how many pictures the boxes do not list."""
+    """Pictures with the people that are given; counts of pictures that the boxes do not list, and of boxes left out."""
 
     def __init__(self, predictor: Predictor, boxes: KnownBoxes | None) -> None:
-        self._predictor, self._boxes, self.unlisted = predictor, boxes, 0
+        self._predictor, self._boxes = predictor, boxes
+        self.unlisted = self.off_image = self.weak = 0
 
     def __call__(self, pictures: Inputs) -> Iterator[tuple[InputPicture, formats.Pixels, Given]]:
         for picture in read_ahead(pictures, pictures.config.ahead):
-            yield picture, picture.image, self._of(picture)
+            try:
+                found = None if self._boxes is None else self._boxes(picture.file_name)
+            except ValueError as error:
+                pictures.bad.add(picture.name, BAD_BOXES, str(error))
+                continue
+            wrong = self._other_size(picture) if found is not None and len(found) else None
+            if wrong is not None:
+                pictures.bad.add(picture.name, BOX_SIZE, wrong)
+                continue
+            yield picture, picture.image, self._kept(picture, found)
 
-    def _of(self, picture: InputPicture) -> Boxes | None:
+    def _kept(self, picture: InputPicture, found: Boxes | None) -> Boxes | None:
         if self._boxes is None:
             return None
-        found = self._boxes(picture.file_name)
         if found is None:
             self.unlisted += 1
             return None
-        found = near_picture(on_picture(found, picture.image), picture.image)
-        return self._predictor.selected(found) if self._boxes.detections else found
+        near = near_picture(on_picture(found, picture.image), picture.image)
+        self.off_image += len(found) - len(near)
+        kept = self._predictor.selected(near) if self._boxes.detections else near
+        self.weak += len(near) - len(kept)
+        return kept
+
+    def _other_size(self, picture: InputPicture) -> str | None:
+        """What is wrong where boxes were made on another size than the picture's; there they would be other places."""
+        stated = None if self._boxes is None else self._boxes.size(picture.file_name)
+        size = picture.image.shape[0], picture.image.shape[1]
+        if stated is None or stated == size:
+            return None
+        turned = stated == size[::-1]
+        return (
+            f"is {size[1]} x {size[0]} pixels upright, its boxes were made on {stated[1]} x {stated[0]}"
+            + (" without its EXIF orientation: give boxes of the upright image" if turned else "")
+            + ("" if turned else ": give boxes in pixels of this image, or the images that they were made on")
+        )
 
 
 def _writer(predictor: Predictor, folder: Path, outputs: OutputConfig, boxes: KnownBoxes | None) -> Writer:
@@ -189,14 +225,20 @@ def _writer(predictor: Predictor, folder: Path, outputs: OutputConfig, boxes: Kn
         return _WRITERS[task.name](folder, outputs, task)
     if boxes is None:
         return PoseWriter(folder, outputs, task)
-    return PoseWriter(folder, outputs, task, boxes.image_id, max(boxes.ids.values(), default=0) + 1)
+    numbers = (value for value in boxes.ids.values() if isinstance(value, int))
+    return PoseWriter(folder, outputs, task, boxes.image_id, max(numbers, default=0) + 1)
 
 
 def _check_run(run: dict[str, Any], folder: Path, overwrite: bool) -> None:
     """Results of two models in one folder would look like those of one: the other's are refused, or removed."""
     path = folder / "run.json"
     if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            before = json.loads(path.read_bytes())
+        except ValueError:
+            before = None
+        if not isinstance(before, dict):
+            before = {"run.json (damaged)": True}  # of which nothing is known
         changed = sorted(key for key in before.keys() | run.keys() if before.get(key) != run.get(key))
         if changed and not overwrite:
             raise ValueError(
@@ -226,6 +268,8 @@ def _write_summary(folder: Path, task: str, summary: Summary) -> None:
         "people": summary.people,
         "unlisted": summary.unlisted,
         "unmasked": summary.unmasked,
+        "off_image": summary.off_image,
+        "weak": summary.weak,
         "bad": dict(sorted(summary.bad.counts.items())),
         "bad_pictures": [vars(bad) for bad in summary.bad.first],
         "seconds": round(summary.seconds, 3),

@@ -1,16 +1,13 @@
-"""Boxes of people: COCO files, suppression, and what is refused."""
+"""Boxes of people: suppression, and what is refused."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.prediction.boxes import Boxes, BoxFile, as_boxes, non_maximum_suppression, on_picture
+from training.prediction.boxes import Boxes, as_boxes, non_maximum_suppression, on_picture
 
 
 def slow_suppression(boxes: np.ndarray, scores: np.ndarray, limit: float) -> list[int]:
@@ -40,50 +37,6 @@ def test_suppression_is_its_definition(key: int, count: int, limit: float) -> No
     expected = slow_suppression(boxes, scores, limit)
     np.testing.assert_array_equal(kept.boxes, boxes[expected])
     np.testing.assert_array_equal(kept.scores, scores[expected])
-
-
-def test_a_coco_ground_truth_gives_people_by_file_name(tmp_path: Path) -> None:
-    person = {"image_id": 7, "category_id": 1}
-    value = {
-        "images": [{"id": 7, "file_name": "train/a.jpg"}, {"id": 9, "file_name": "b.jpg"}],
-        "annotations": [
-            person | {"bbox": [1, 2, 10, 20]},
-            person | {"bbox": [5, 5, 3, 3], "category_id": 18},
-            person | {"bbox": [5, 5, 0, 3]},
-            person | {"bbox": [0, 0, 90, 90], "iscrowd": 1},
-        ],
-    }
-    (tmp_path / "gt.json").write_text(json.dumps(value))
-    file = BoxFile(tmp_path / "gt.json")
-    for name in ("train/a.jpg", "elsewhere/a.jpg"):
-        found = file(name)
-        assert found is not None
-        assert found.boxes.tolist() == [[1, 2, 11, 22]]
-        assert found.scores.tolist() == [1]
-        assert file.image_id(name) == 7
-    nobody = file("b.jpg")
-    assert nobody is not None
-    assert len(nobody) == 0, "listed without people: nobody"
-    assert file("c.jpg") is None, "not listed: not known"
-    assert not file.detections
-
-
-def test_a_list_of_results_gives_scores(tmp_path: Path) -> None:
-    rows = [{"file_name": "a.jpg", "image_id": 3, "category_id": 1, "bbox": [0, 0, 4, 5], "score": 0.25}]
-    (tmp_path / "r.json").write_text(json.dumps(rows))
-    file = BoxFile(tmp_path / "r.json")
-    found = file("a.jpg")
-    assert found is not None
-    assert found.scores.tolist() == [0.25]
-    assert file.detections
-    assert file.image_id("a.jpg") == 3
-
-
-@pytest.mark.parametrize("text", ["{", "{}", '{"images": [], "annotations": [{"image_id": 1, "bbox": [1]}]}', "[1]"])
-def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text(text)
-    with pytest.raises(ValueError, match=r"boxes .*x\.json"):
-        BoxFile(tmp_path / "x.json")
 
 
 def test_shapes_and_places() -> None:

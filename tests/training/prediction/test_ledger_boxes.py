@@ -68,6 +68,8 @@ def test_shards_alone_have_what_was_put_into_their_json(tmp_path: Path) -> None:
     (tmp_path / "shards/shard-000000.tar").write_bytes(b"")
     with pytest.raises(ValueError, match="the JSON of sample k0 is not readable"):
         boxes("k0.jpg")
+    again = LedgerBoxes(tmp_path / "shards")  # its first samples cannot be read, and are told when they are reached
+    assert again("k3.jpg") is None
 
 
 def test_what_has_no_boxes_is_refused(tmp_path: Path) -> None:

@@ -89,7 +89,9 @@ def test_boxes_that_are_off_the_picture_or_not_listed_are_told(weights: Weights,
     file.write_text(json.dumps(rows))
     summary = predict_to_folder(load("pose", weights), folder, tmp_path / "out", boxes=BoxFile(file))
     assert (summary.predicted, summary.people, summary.unlisted) == (3, 3, 1)  # none, two, and sub/c.png whole
-    assert json.loads((tmp_path / "out/summary.json").read_text())["unlisted"] == 1
+    assert (summary.off_image, summary.weak) == (1, 0)
+    written = json.loads((tmp_path / "out/summary.json").read_text())
+    assert (written["unlisted"], written["off_image"]) == (1, 1)
 
 
 def test_normals_in_both_formats_inside_of_masks(weights: Weights, folder: Path, tmp_path: Path) -> None:
@@ -114,9 +116,85 @@ def test_normals_in_both_formats_inside_of_masks(weights: Weights, folder: Path,
     png = cv2.imread(str(tmp_path / "png/normals/a.png"), cv2.IMREAD_UNCHANGED)[..., ::-1]
     np.testing.assert_allclose(png / 32767.5 - 1, wanted.normals, atol=2e-5)
     assert sorted(item.name for item in (tmp_path / "png").iterdir()) == ["normals", "run.json", "summary.json"]
+
+
+def test_a_damaged_mask_is_passed_over_as_a_damaged_picture_is(weights: Weights, folder: Path, tmp_path: Path) -> None:
+    masks, output = tmp_path / "masks", tmp_path / "out"
+    (masks / "sub").mkdir(parents=True)
+    mask = np.full((128, 96), 255, np.uint8)
     cv2.imwrite(str(masks / "a.png"), mask[:50])
-    with pytest.raises(ValueError, match="same shape"):
-        predict_to_folder(predictor, folder, tmp_path / "bad", inputs=config, foreground=folder_masks(masks))
+    (masks / "b.png").write_bytes(cv2.imencode(".png", mask)[1].tobytes()[:60])
+    cv2.imwrite(str(masks / "sub/c.png"), mask)
+    seen: list[int] = []
+    summary = predict_to_folder(
+        load("normal", weights), folder, output, foreground=folder_masks(masks), progress=seen.append
+    )
+    assert (summary.predicted, summary.unmasked) == (1, 0)
+    assert summary.bad.counts == {"bad_mask": 2, "truncated": 1, "not_an_image": 1}
+    assert seen[-1] == 5
+    details = {bad.name: bad.detail for bad in summary.bad.first}
+    assert "give one of the same shape" in details["a"]
+    assert f"mask {masks / 'b.png'} cannot be read" in details["b"]
+    assert [path.name for path in (output / "normals").rglob("*.npy")] == ["c.npy"]
+    mask = np.full((128, 96), 255, np.uint8)
+    for name in ("a", "b"):
+        cv2.imwrite(str(masks / f"{name}.png"), mask)
+    again = predict_to_folder(load("normal", weights), folder, output, foreground=folder_masks(masks))
+    assert (again.predicted, again.skipped) == (2, 1), "mended masks are all that it takes"
+
+
+def test_boxes_of_another_size_are_refused_and_ids_stay_what_they_are(
+    weights: Weights, folder: Path, tmp_path: Path
+) -> None:
+    images = [
+        {"id": "x-1", "file_name": "a.png", "width": 96, "height": 128},
+        {"id": 8.0, "file_name": "b.png", "width": 128.0, "height": 96},
+        {"id": 9, "file_name": "sub/c.png", "width": 48, "height": 64},
+    ]
+    rows = [{"image_id": image["id"], "bbox": [5, 6, 30, 40], "score": 0.9} for image in images]
+    rows.append({"image_id": "x-1", "bbox": [60, 60, 30, 40], "score": 0.2})
+    (tmp_path / "boxes.json").write_text(json.dumps({"images": images, "annotations": rows}))
+    boxes = BoxFile(tmp_path / "boxes.json")
+    summary = predict_to_folder(load("pose", weights), folder, tmp_path / "out", boxes=boxes)
+    assert (summary.predicted, summary.people, summary.weak) == (1, 1, 1)
+    assert summary.bad.counts["box_size"] == 2
+    details = {bad.name: bad.detail for bad in summary.bad.first if bad.reason == "box_size"}
+    assert details["b"] == (
+        "is 96 x 128 pixels upright, its boxes were made on 128 x 96 without its EXIF orientation: give boxes of the "
+        "upright image"
+    )
+    assert details["sub/c"].endswith(
+        "made on 48 x 64: give boxes in pixels of this image, or the images that they were made on"
+    )
+    (entry,) = json.loads((tmp_path / "out/results.json").read_bytes())
+    assert entry["image_id"] == "x-1"
+    predict_to_folder(load("pose", weights), [folder / "b.png"], tmp_path / "b")
+    assert json.loads((tmp_path / "b/results.json").read_bytes())[0]["image_id"] == 1
+    without = [{key: image[key] for key in ("id", "file_name")} for image in images]
+    (tmp_path / "boxes.json").write_text(json.dumps({"images": without, "annotations": rows}))
+    summary = predict_to_folder(load("pose", weights), folder, tmp_path / "out", boxes=BoxFile(tmp_path / "boxes.json"))
+    assert (summary.predicted, summary.skipped) == (2, 1)
+    found = json.loads((tmp_path / "out/results.json").read_bytes())
+    assert [one["image_id"] for one in found] == ["x-1", 8, 9]
+
+
+def test_damaged_files_of_an_earlier_run_are_no_traceback(weights: Weights, folder: Path, tmp_path: Path) -> None:
+    predictor, output = load("pose", weights), tmp_path / "out"
+    predict_to_folder(predictor, folder, output)
+    before = json.loads((output / "results.json").read_bytes())
+    journal = (output / "results.jsonl").read_bytes().splitlines(keepends=True)
+    (output / "results.jsonl").write_bytes(journal[0] + b"\x00{\n" + journal[2])
+    (output / "overlays/sub/c.jpg").write_bytes(b"")
+    summary = predict_to_folder(predictor, folder, output)
+    assert (summary.predicted, summary.skipped) == (1, 2)
+    after = json.loads((output / "results.json").read_bytes())
+    assert sorted(one["file_name"] for one in after) == ["a.png", "b.png", "sub/c.png"]
+    assert {one["file_name"]: one["keypoints"] for one in after} == {
+        one["file_name"]: one["keypoints"] for one in before
+    }
+    (output / "run.json").write_text("{")
+    with pytest.raises(ValueError, match=r"results of another run.*run\.json \(damaged\)"):
+        predict_to_folder(predictor, folder, output)
 
 
 def test_depth_and_point_cloud_of_predicted_foreground(weights: Weights, folder: Path, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ class _Finetuning(TrainingStage):
 
     def __init__(self, settings: FinetuneConfig, pictures: tuple[PictureSource, PictureSource], root: Storage) -> None:
         self.settings, self.pictures, self.root = settings, pictures_record(*pictures), root
+        self.left_out = str(getattr(pictures[0], "left_out", ""))
         self.folder = finetune_folder(settings.task.kind)
         self.pretrained = own_pretraining(settings, root) if settings.model.from_pretrain else None
         check_initial_weights(settings)
@@ -80,10 +81,12 @@ class _Finetuning(TrainingStage):
         if self.pretrained is not None:
             begins = f"{self.root.path(PRETRAIN)}/{self.pretrained['name']}"
         tasks = " + ".join(section.kind for section in settings.sections)
+        left_out = f"; annotations left out: {self.left_out}" if self.left_out else ""
         return (
             f"finetune  {tasks} on {model.backbone}{' (frozen)' * model.freeze_backbone}: {spec.depth} "
             f"blocks of width {spec.width}, {height}x{width}, {self.pictures['train']['pictures']:,} images, "
             f"{settings.batch.size} a step, {settings.steps:,} steps, {where_it_trains(settings)}; begins with {begins}"
+            f"{left_out}"
         )
 
     def prepared(self, storage: Storage) -> FinetuneConfig:

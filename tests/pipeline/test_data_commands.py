@@ -78,6 +78,37 @@ def test_labels_that_the_task_lacks_and_an_image_that_is_not_there(tmp_path: Pat
     assert "000003.png: image 3 is not there" in out
 
 
+def test_a_coco_file_of_which_nobody_is_kept_fails_as_its_run_does(tmp_path: Path, capsys: Captured) -> None:
+    source = labelled.coco_source(tmp_path)
+    file = Path(source["annotations"])
+    content = json.loads(file.read_text())
+    for annotation in content["annotations"]:
+        annotation |= {"keypoints": [], "bbox": [0, 0, 0, 0]}
+    content["annotations"].append({**content["annotations"][0], "image_id": 77})
+    empty = tmp_path / "empty.json"
+    empty.write_text(json.dumps(content))
+    nobody = {**source, "annotations": str(empty)}
+    for data in (labelled.own(nobody), {"kind": "labelled", "train": source, "held_out": nobody}):
+        path = recipe(tmp_path, "pose", data)
+        code, out = check(capsys, path)
+        assert code == 1
+        assert f"problem  {empty}: has nobody that is kept on any of its 4 images: of " in out
+        assert main(["finetune", path, "--quiet"]) == 2
+        assert "has nobody that is kept" in capsys.readouterr().err
+
+
+def test_masks_of_0_and_255_fail_as_all_pictures_are_useless(tmp_path: Path, parts: Path, capsys: Captured) -> None:
+    for file, picture in zip(sorted((parts / "parts").iterdir()), labelled.rendered(), strict=True):
+        file.write_bytes(labelled.png_bytes(picture.mask.astype(np.uint8) * 255))
+    path = recipe(tmp_path, "seg", labelled.own({"kind": "parts", "root": str(parts)}, seed=1))
+    code, out = check(capsys, path)
+    assert code == 1
+    assert "4 have no part but 255, which means ignore. Save class ids (1, 2, ...)" in out
+    assert "1 problems have to be mended, 4 are unlikely to be meant so" in out
+    assert main(["finetune", path, "--quiet"]) == 2
+    assert "which means ignore" in capsys.readouterr().err
+
+
 def test_depth_in_millimetres_is_unlikely_and_no_failure(tmp_path: Path, capsys: Captured) -> None:
     root = labelled.write_dense(labelled.rendered(), tmp_path / "dense")
     for path in (root / "depth").iterdir():

@@ -86,3 +86,17 @@ def test_the_doctor_looks_at_pictures_weights_and_disk(tmp_path: Path, dense: di
     pretrained = findings("normal", dense, model={"from_pretrain": True})["finetune weights"]
     assert not pretrained.ok
     assert "holds no finished pretraining" in pretrained.found
+
+
+def test_annotations_that_are_left_out_are_told_before_a_run(tmp_path: Path, capsys: Captured) -> None:
+    source = labelled.coco_source(tmp_path)
+    file = Path(source["annotations"])
+    content = json.loads(file.read_text())
+    dog = {**content["annotations"][0], "id": 9, "category_id": 18}
+    ball = {**dog, "id": 10, "category_id": 37, "keypoints": [1, 1, 2] * 4}
+    content["annotations"] += [dog, ball]
+    content["categories"] = [{"id": 1, "name": "person"}, {"id": 18, "name": "dog"}, {"id": 37, "name": "ball"}]
+    file.write_text(json.dumps(content))
+    assert main(["finetune", recipe(tmp_path, "pose", labelled.own(source, seed=1))]) == 0
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "annotations left out: 2 of other categories: 18 dog (1), 37 ball (1)" in shown

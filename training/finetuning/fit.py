@@ -89,15 +89,20 @@ def checked_pictures(
         return train, held_out
     found = []
     for side, source in ((train, data.train), (held_out, data.held_out or data.train)):
-        found += [*_of_source(setup, side, source, sample), *check_pictures(side, sample)]
+        found += [*_of_source(setup, side, source, sample), *check_pictures(side, sample, parts=_parts(setup))]
     refuse(list(dict.fromkeys(found)))
     return train, held_out
 
 
 def check_data(setup: Setup, data: LabelledConfig, sample: int) -> list[Problem]:
     """All that is found wrong with labelled pictures, fatal problems first: of files, and of labels for the tasks."""
-    found = list(dict.fromkeys([*misfits(setup, data, sample), *check_labelled(data, sample)]))
+    found = list(dict.fromkeys([*misfits(setup, data, sample), *check_labelled(data, sample, _parts(setup))]))
     return sorted(found, key=lambda problem: not problem.fatal)
+
+
+def _parts(setup: Setup) -> bool:
+    """Whether a task learns from parts."""
+    return any(isinstance(task, SegmentationSetup) for task in setup.parts.values())
 
 
 def misfits(setup: Setup, data: SyntheticConfig | LabelledConfig, sample: int = BEFORE_A_RUN) -> list[Problem]:
@@ -201,5 +206,15 @@ def summary(data: SyntheticConfig | LabelledConfig) -> dict[str, Any]:
         DataError: pictures cannot be opened.
     """
     train, held_out = open_pictures(data)
-    labels = RENDERED if isinstance(data, SyntheticConfig) else labels_of(train.record(0))
+    labels = RENDERED if isinstance(data, SyntheticConfig) else _first_labels(train)
     return {"train": len(train), "held_out": len(held_out), "labels": str(labels)}
+
+
+def _first_labels(source: PictureSource) -> Labels:
+    """Of the first picture that can be read: one that cannot need not have been among those that were."""
+    for index in range(len(source)):
+        try:
+            return labels_of(source.record(index))
+        except DataError:
+            continue
+    return Labels(frozenset())

@@ -13,6 +13,9 @@ file are examples):
     lower: []
     same_as: {coco17: {left_hand: left_wrist}}    # their name: our name, where names differ and points do not
 
+Names that say left and right and are in no pair are an error, because mirrored training pictures would call the left
+hand right: give their pairs, or `flip_pairs: []` if a mirror image swaps none.
+
 A sigma is the standard deviation of annotators in units of the square root of a person's area, as in COCO's object
 keypoint similarity. Those of `coco17` are COCO's, of `wholebody133` COCO-WholeBody's, of `sapiens308` the released
 configuration's (0.01 for the 238 face points). `same_as` between 308 and 133 is ours, by anatomy: finger roots, hand
@@ -33,6 +36,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from curation.config import Config
+from training.tasks.mirror_names import unpaired
 
 Indices = npt.NDArray[np.int64]
 BUILT_IN = ("sapiens308", "wholebody133", "coco17")
@@ -156,6 +160,15 @@ def parse_keypoint_set(value: dict[str, Any], origin: str = "keypoint set") -> K
         paired |= {left, right}
         flip[left], flip[right] = right, left
         sides[left], sides[right] = LEFT, RIGHT
+    if file.flip_pairs or "flip_pairs" not in file.model_fields_set:
+        missing_pairs = unpaired(names, paired)
+        if missing_pairs:
+            yaml_pairs = ", ".join(f"[{left}, {right}]" for left, right in missing_pairs)
+            raise ValueError(
+                f"{origin}: flip_pairs: {_some([left for left, _ in missing_pairs])} and the same of the right are in "
+                f"no pair, so that mirrored pictures would be labelled wrongly: add {yaml_pairs}, the person's left "
+                "first; or flip_pairs: [] if a mirror image swaps none of them"
+            )
     if isinstance(file.sigmas, dict):
         _indices(tuple(file.sigmas), names, f"{origin}: sigmas")
         missing = [name for name in names if name not in file.sigmas]

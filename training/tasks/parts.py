@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from curation.config import Config
+from training.tasks.mirror_names import unpaired
 
 # Name, and weight in the cross entropy, by class id (released configuration).
 _RELEASED = (
@@ -24,7 +25,8 @@ RELEASED_FLIP_PAIRS = tuple((left, left + 9) for left in range(5, 13))
 class PartClasses(Config):
     """Names, mirror images and loss weights of the classes; without values, the 29 released ones.
 
-    With names of your own, flip pairs and weights start from none and 1: give the pairs that a mirror swaps.
+    With names of your own, flip pairs and weights start from none and 1: give the pairs that a mirror swaps. Names that
+    say left and right without any pairs given are an error; `flip_pairs: []` says that there are none.
     """
 
     names: tuple[str, ...] = Field(RELEASED_NAMES, min_length=2, max_length=255, description="by class id, from 0")
@@ -58,6 +60,13 @@ class PartClasses(Config):
         if any(not 0 <= index < count for index in paired) or len(set(paired)) < len(paired):
             raise ValueError(
                 f"flip_pairs is {self.flip_pairs}; give pairs of two different ids from 0 to {count - 1}, each id once"
+            )
+        if "flip_pairs" not in self.model_fields_set and (swapped := unpaired(self.names, ())):
+            ids = ", ".join(f"[{self.names.index(left)}, {self.names.index(right)}]" for left, right in swapped)
+            raise ValueError(
+                f"{swapped[0][0]} and {swapped[0][1]} are mirror images by their names, and flip_pairs is not given: "
+                f"mirrored pictures would be labelled wrongly: give flip_pairs: [{ids}], or [] if a mirror image "
+                "swaps none"
             )
         return self
 

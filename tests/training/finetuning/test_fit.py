@@ -134,3 +134,19 @@ def test_what_there_is_is_counted(coco: dict[str, Any]) -> None:
     assert summary(made.data) == {"train": len(train), "held_out": len(held_out), "labels": "keypoints (17, coco17)"}
     people = FinetuneConfig.model_validate(settings()).data
     assert summary(people)["labels"].startswith("mask, parts (29 classes), normals, depth, albedo, intrinsics, keypoi")
+
+
+def test_the_labels_are_those_of_the_first_picture_that_can_be_read(tmp_path: Path) -> None:
+    root = labelled.write_parts(labelled.rendered(), tmp_path / "parts")
+    data = labelled.own({"kind": "parts", "root": str(root)}, seed=1)
+    pack(unsplit(FinetuneConfig.model_validate(labelled.with_data("seg", data)).data), tmp_path / "shards")
+    shards = labelled.own({"kind": "shards", "folder": str(tmp_path / "shards")}, seed=1)
+    config = FinetuneConfig.model_validate(labelled.with_data("seg", shards)).data
+    whole = summary(config)
+    tar = tmp_path / "shards" / "shard-000000.tar"
+    data_of_tar = tar.read_bytes()
+    tar.write_bytes(data_of_tar.replace(b'"background"', b'{background"'))  # the JSON of every sample
+    assert summary(config) == {**whole, "labels": ""}
+    place = data_of_tar.index(b'"background"')
+    tar.write_bytes(data_of_tar[:place] + b"{" + data_of_tar[place + 1 :])
+    assert summary(config) == whole

@@ -169,3 +169,17 @@ def test_an_unknown_set_and_a_broken_file_are_named(tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(ValueError, match=message):
             keypoint_set(str(path))
+
+
+def test_left_and_right_without_a_pair_are_refused_unless_it_is_meant(tmp_path: Path) -> None:
+    names = {"names": ["nose", "left_hand", "right_hand", "L.foot", "r.foot"], "sigmas": 0.1, "name": "own"}
+    for given, missing in (
+        ({}, "[left_hand, right_hand], [L.foot, r.foot]"),
+        ({"flip_pairs": [["left_hand", "right_hand"]]}, "[L.foot, r.foot]"),
+    ):
+        with pytest.raises(ValueError, match=r"mirrored pictures would be labelled wrongly") as caught:
+            parse_keypoint_set({**names, **given})
+        assert f"add {missing}, the person's left first; or flip_pairs: []" in str(caught.value)
+    assert parse_keypoint_set({**names, "flip_pairs": []}).flip.tolist() == [0, 1, 2, 3, 4]
+    pairs = [["left_hand", "right_hand"], ["L.foot", "r.foot"]]
+    assert parse_keypoint_set({**names, "flip_pairs": pairs}).flip.tolist() == [0, 2, 1, 4, 3]

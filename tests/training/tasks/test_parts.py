@@ -22,7 +22,7 @@ def test_the_released_classes_swap_sides_by_name() -> None:
 
 
 def test_own_names_do_not_inherit_pairs_or_weights() -> None:
-    classes = PartClasses(names=("none", "left", "right"))
+    classes = PartClasses(names=("none", "hand", "foot"))
     assert classes.flip == (0, 1, 2)
     assert classes.class_weights == (1.0, 1.0, 1.0)
     paired = PartClasses(names=("none", "left", "right"), flip_pairs=((1, 2),), weights=(0.1, 2, 2), background=None)
@@ -46,3 +46,15 @@ def test_own_names_do_not_inherit_pairs_or_weights() -> None:
 def test_errors_say_what_to_give(values: dict, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         PartClasses(**values)
+
+
+def test_left_and_right_without_pairs_are_refused_unless_it_is_meant() -> None:
+    names = ("background", "right_hand", "left_hand", "Left Foot", "right foot")
+    with pytest.raises(
+        ValueError, match=r"left_hand and right_hand are mirror images .*\[\[2, 1\], \[3, 4\]\], or \[\]"
+    ):
+        PartClasses(names=names)
+    assert PartClasses(names=names, flip_pairs=()).flip == (0, 1, 2, 3, 4)
+    assert PartClasses(names=names, flip_pairs=((2, 1), (3, 4))).flip == (0, 2, 1, 4, 3)
+    stored = PartClasses(names=names, flip_pairs=()).model_dump(mode="json")
+    assert PartClasses.model_validate(stored).flip_pairs == (), "what a run has stored is what it was trained with"

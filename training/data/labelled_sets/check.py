@@ -15,12 +15,13 @@ import numpy as np
 from curation.manifest import shard_files
 from training.data.errors import DataError
 from training.data.keys import permutation
+from training.data.labelled import IGNORE_PART
 from training.data.labelled_sets.coco import CocoKeypoints, CocoPeople, missing_images, read_coco
 from training.data.labelled_sets.coco_numbers import inside
 from training.data.labelled_sets.config import CocoConfig, LabelledConfig, ShardsConfig, Source
 from training.data.labelled_sets.folders import FolderPictures, list_folders
 from training.data.labelled_sets.opening import open_labelled, open_source
-from training.data.labelled_sets.plausible import check_record
+from training.data.labelled_sets.plausible import NO_PERSON, ONLY_IGNORED, PARTS_IGNORED, SAVE_IDS, check_record
 from training.data.labelled_sets.problem import LabelError, Problem
 from training.data.labelled_sets.record import PictureSource
 from training.data.labelled_sets.shards import PACK_AGAIN, ShardPictures
@@ -28,20 +29,22 @@ from training.tasks.keypoint_sets import keypoint_set
 
 _SAMPLE = 0x53414D504C45  # keeps this order apart from others of a seed
 BEYOND = 0.1  # of a side: a box may reach this far beyond the picture (ours)
+ENOUGH = 50  # pictures without anybody that tell that all are (ours)
 FACES, SWAPPED = 10, 0.8  # frontal faces that are enough to tell, and the share of them that must look mirrored (ours)
 
 
-def check_source(config: Source, sample: int = 200, seed: int = 0) -> list[Problem]:
+def check_source(config: Source, sample: int = 200, seed: int = 0, parts: bool = False) -> list[Problem]:
     """Problems of a source, those of the files' names first; empty where all is well.
 
     Args:
         config: of the source.
         sample: pictures that are read and decoded; names, numbers in JSON and sizes of shards are checked for all.
         seed: which pictures.
+        parts: a task learns from the parts, so that pictures whose parts are all to be ignored are of no use.
     """
     try:
         source, problems = open_despite(config)
-        problems += check_pictures(source, sample, seed)
+        problems += check_pictures(source, sample, seed, parts)
         if isinstance(config, ShardsConfig) and isinstance(source, ShardPictures):
             problems = [*_check_shards(config, source), *problems]
     except LabelError as error:
@@ -51,9 +54,32 @@ def check_source(config: Source, sample: int = 200, seed: int = 0) -> list[Probl
     return list(dict.fromkeys(problems))
 
 
-def check_pictures(source: PictureSource, sample: int, seed: int = 0) -> list[Problem]:
-    """Problems of the files of some pictures, which are read and decoded."""
-    return [problem for index in sampled(source, sample, seed) for problem in _check_picture(source, index)]
+def check_pictures(source: PictureSource, sample: int, seed: int = 0, parts: bool = False) -> list[Problem]:
+    """Problems of the files of some pictures, which are read and decoded; that none shows a person is fatal."""
+    problems: list[Problem] = []
+    blank: list[Problem] = []
+    ignored = read = 0
+    for index in sampled(source, sample, seed):
+        found = _check_picture(source, index)
+        problems += found
+        if any(problem.fatal for problem in found):
+            continue
+        read += 1
+        useless = (NO_PERSON, ONLY_IGNORED, PARTS_IGNORED) if parts else (NO_PERSON, ONLY_IGNORED)
+        nobody = [problem for problem in found if problem.what in useless]
+        blank += nobody[:1]
+        ignored += any(problem.what != NO_PERSON for problem in nobody)
+    # A few pictures without people may be a chance draw; as few whose people are all "ignore" are not.
+    if read and len(blank) == read and (read == len(source) or read >= ENOUGH or ignored == read):
+        why = f"; {ignored:,} have no part but {IGNORE_PART}, which means ignore" if ignored else ""
+        problems.append(
+            Problem(
+                blank[0].file,
+                f"is one of {read:,} pictures, all that were read, on which nobody is labelled{why}",
+                SAVE_IDS if ignored else "Correct the labels: a pixel of a person is above the background",
+            )
+        )
+    return problems
 
 
 def sampled(source: PictureSource, sample: int, seed: int = 0) -> list[int]:
@@ -61,11 +87,11 @@ def sampled(source: PictureSource, sample: int, seed: int = 0) -> list[int]:
     return sorted(permutation(len(source), _SAMPLE, seed)[:sample].tolist())
 
 
-def check_labelled(config: LabelledConfig, sample: int = 200) -> list[Problem]:
-    """Problems of the training and the held-out pictures, and of how they are split."""
-    problems = check_source(config.train, sample)
+def check_labelled(config: LabelledConfig, sample: int = 200, parts: bool = False) -> list[Problem]:
+    """Problems of the training and the held-out pictures, and of how they are split; see `check_source`."""
+    problems = check_source(config.train, sample, parts=parts)
     if config.held_out is not None:
-        problems += check_source(config.held_out, sample)
+        problems += check_source(config.held_out, sample, parts=parts)
     if any(problem.fatal for problem in problems):
         return problems
     try:

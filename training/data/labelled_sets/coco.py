@@ -1,11 +1,13 @@
 """People with keypoints from a COCO keypoints file.
 
-What is read of the JSON: `images` (id, file_name, width, height) and `annotations` (image_id, bbox, area, iscrowd and
-keypoints). Keypoints are flat lists x, y, v, ...; v is 0 (not labelled), 1 (hidden) or 2 (visible), and another
-positive number (a confidence, as some sets have) counts as visible. For `wholebody133`, `keypoints` has COCO's 17 and
-is joined by `foot_kpts`, `face_kpts`, `lefthand_kpts`, `righthand_kpts` (absent lists, and those of which
-`foot_valid`, ... is false, are not labelled), or it has all 133. For `sapiens308`, `goliath_wholebody_kpts` or
-`keypoints` has all 308.
+What is read of the JSON: `images` (id, file_name, width, height), `categories` (id, name) and `annotations` (image_id,
+category_id, bbox, area, iscrowd and keypoints). Ids may be numbers or text (`coco_categories.py`).
+
+Keypoints are flat lists x, y, v, ...; v is 0 (not labelled), 1 (hidden) or 2 (visible), and another positive number (a
+confidence, as some sets have) counts as visible. An empty list is a person without labels. For `wholebody133`,
+`keypoints` has COCO's 17 and is joined by `foot_kpts`, `face_kpts`, `lefthand_kpts`, `righthand_kpts` (absent lists,
+and those of which `foot_valid`, ... is false, are not labelled), or it has all 133. For `sapiens308`,
+`goliath_wholebody_kpts` or `keypoints` has all 308.
 
 What becomes of it:
 
@@ -14,6 +16,8 @@ What becomes of it:
 - Boxes: x, y, width, height from the picture's corner -> left, top, right, bottom: edges of pixels, as ours. People
   without a box or with an empty one are left out (released).
 - Areas: `area`, else 0.53 times the box (as MMPose does for sets without outlines).
+- Categories: people are those of `category`; without one, of the category `person`, else of the only one. Others are
+  left out and counted, whatever their keypoints are.
 - Crowds and people with too few labelled keypoints: by the configuration.
 - Mask and person: the boxes. Outlines (`segmentation`) are not read: poses need none.
 - A picture's id is its image's id, as COCO results want it.
@@ -23,10 +27,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,13 +38,13 @@ import numpy.typing as npt
 from curation.config import fingerprint
 from training.data.labelled import Picture
 from training.data.labelled_sets import members
-from training.data.labelled_sets.coco_numbers import annotation_keypoints, finite, inside
+from training.data.labelled_sets.coco_annotations import check_images, people_of, stated_size
+from training.data.labelled_sets.coco_categories import category_names, identifier
+from training.data.labelled_sets.coco_numbers import inside
 from training.data.labelled_sets.config import CocoConfig
 from training.data.labelled_sets.problem import LabelError, Problem, refuse
 from training.data.labelled_sets.record import Member, Record, picture
-from training.tasks.keypoint_sets import KeypointSet, correspondence, keypoint_set
-
-AREA_OF_BOX = 0.53
+from training.tasks.keypoint_sets import correspondence, keypoint_set
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class CocoPeople:
         boxes: float32 [P, 4], corners, edges of pixels.
         areas: float32 [P].
         annotations: ids of the P annotations.
+        categories: ids of those that are people, where annotations of others are left out; else empty.
+        left_out: annotations that are not kept, with counts, for people.
         problems: fatal ones make the file unusable.
         sha256: of the file.
     """
@@ -69,6 +74,8 @@ class CocoPeople:
     boxes: npt.NDArray[np.float32]
     areas: npt.NDArray[np.float32]
     annotations: tuple[str, ...]
+    categories: tuple[str, ...]
+    left_out: str
     problems: tuple[Problem, ...]
     sha256: str
 
@@ -96,35 +103,38 @@ def read_coco(config: CocoConfig) -> CocoPeople:
         problems.append(
             Problem(file, f"{source.name} has no keypoint of {wanted.name}", "Correct source_set or wanted_set")
         )
-    if not all(isinstance(image.get("id"), int | str) for image in images):
+    keys = [identifier(image.get("id")) for image in images]
+    if None in keys:
         raise LabelError(file, "has an image whose id is no number or text", "Give each image its own id")
-    _check_images(images, file, problems)
-    people = _people(annotations, {image.get("id") for image in images}, config, (source, wanted), problems)
-    kept = [image for image in images if config.empty_images or image.get("id") in people]
-    if not kept and not problems:
-        problems.append(Problem(file, "has no image with people that are kept", "See crowds and min_keypoints"))
-    listed = [people.get(image.get("id"), []) for image in kept]
+    check_images(images, file, problems)
+    names = category_names(content.get("categories"))
+    people, left_out = people_of(annotations, names, {str(key) for key in keys}, config, (source, wanted), problems)
+    kept = [(str(key), image) for key, image in zip(keys, images, strict=True) if config.empty_images or key in people]
+    if not people and not any(problem.fatal for problem in problems):
+        why = f"of {len(annotations):,} annotations, {left_out}" if annotations else "it has no annotations"
+        problems.append(
+            Problem(
+                file,
+                f"has nobody that is kept on any of its {len(images):,} images: {why}",
+                "Correct the annotations; or set category, min_keypoints, crowds or field so that some are people",
+            )
+        )
+    listed = [people.get(key, []) for key, _ in kept]
     flat = [person for group in listed for person in group]
     return CocoPeople(
-        ids=tuple(str(image.get("id")) for image in kept),
-        files=tuple(str(image.get("file_name")) for image in kept),
-        sizes=np.array([(_whole(image, "height"), _whole(image, "width")) for image in kept], np.int64).reshape(-1, 2),
+        ids=tuple(key for key, _ in kept),
+        files=tuple(str(image.get("file_name")) for _, image in kept),
+        sizes=np.array([stated_size(image) for _, image in kept], np.int64).reshape(-1, 2),
         starts=np.cumsum([0, *map(len, listed)], dtype=np.int64),
         keypoints=np.array([person.keypoints for person in flat], np.float32).reshape(-1, len(wanted), 3),
         boxes=np.array([person.box for person in flat], np.float32).reshape(-1, 4),
         areas=np.array([person.area for person in flat], np.float32),
         annotations=tuple(person.annotation for person in flat),
+        categories=left_out.people,
+        left_out=str(left_out) if left_out.counts else "",
         problems=tuple(problems),
         sha256=hashlib.sha256(data).hexdigest(),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Person:
-    annotation: str
-    keypoints: npt.NDArray[np.float32]
-    box: tuple[float, float, float, float]
-    area: float
 
 
 def _objects(content: Any, name: str, file: str) -> list[dict[str, Any]]:
@@ -132,83 +142,6 @@ def _objects(content: Any, name: str, file: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise LabelError(file, f"has no list `{name}` of objects", "Give a COCO keypoints file")
     return value
-
-
-def _whole(image: Mapping[str, Any], name: str) -> int:
-    value = image.get(name)
-    return value if isinstance(value, int) else 0
-
-
-def _check_images(images: list[dict[str, Any]], file: str, problems: list[Problem]) -> None:
-    for value, count in Counter(str(image.get("id")) for image in images).items():
-        if count > 1:
-            problems.append(Problem(file, f"has {count} images of id {value}", "Give each image its own id"))
-    for image in images:
-        name = image.get("file_name")
-        if not isinstance(name, str) or not name:
-            problems.append(Problem(file, f"image {image.get('id')} has no file_name", "Add it"))
-        elif PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            problems.append(
-                Problem(
-                    file, f"names {name!r}, which is not below `images`", "Write file names relative to that folder"
-                )
-            )
-        if min(_whole(image, "width"), _whole(image, "height")) < 1:
-            problems.append(
-                Problem(file, f"image {image.get('id')} has no width and height", "Add those of the upright picture")
-            )
-
-
-def _people(
-    annotations: list[dict[str, Any]],
-    known: set[Any],
-    config: CocoConfig,
-    sets: tuple[KeypointSet, KeypointSet],
-    problems: list[Problem],
-) -> dict[Any, list[_Person]]:
-    """Image id -> the people that are kept, in the order of the file.
-
-    Args:
-        annotations: of the file.
-        known: ids of images.
-        config: of the source.
-        sets: of the file's keypoints, and of those that are wanted.
-        problems: is added to.
-    """
-    source, places = sets[0], correspondence(*sets)
-    file, people = config.annotations, dict[Any, list[_Person]]()
-    for annotation in annotations:
-        name = str(annotation.get("id"))
-        image = annotation.get("image_id")
-        if not isinstance(image, int | str) or image not in known:
-            problems.append(
-                Problem(file, f"annotation {name} is of image {image}, which is not listed", "Remove it", False)
-            )
-            continue
-        crowd = bool(annotation.get("iscrowd"))
-        if crowd and config.crowds == "drop":
-            continue
-        try:
-            keypoints = np.zeros((len(source), 3)) if crowd else annotation_keypoints(annotation, source, config.field)
-        except ValueError as error:
-            problems.append(Problem(file, f"annotation {name}: {error}", "Correct it, source_set or field"))
-            continue
-        if config.pixel_origin == "corner":
-            keypoints[:, :2] -= 0.5
-        moved = np.where((places >= 0)[:, None], keypoints[places], 0).astype(np.float32)  # `convert`, found once
-        if not crowd and (moved[:, 2] > 0).sum() < config.min_keypoints:
-            continue
-        box = annotation.get("bbox")
-        if not (isinstance(box, list) and len(box) == 4 and all(map(finite, box)) and box[2] > 0 and box[3] > 0):
-            problems.append(
-                Problem(file, f"annotation {name} has no box, or an empty one: {box}; it is left out", "Add one", False)
-            )
-            continue
-        x, y, width, height = map(float, box)
-        area: Any = annotation.get("area")
-        size = float(area) if finite(area) and area > 0 else AREA_OF_BOX * width * height
-        people.setdefault(image, []).append(_Person(name, moved, (x, y, x + width, y + height), size))
-    return people
 
 
 def missing_images(config: CocoConfig, people: CocoPeople) -> Iterator[Problem]:
@@ -229,6 +162,9 @@ def missing_images(config: CocoConfig, people: CocoPeople) -> Iterator[Problem]:
 class CocoKeypoints:
     """The pictures of a COCO keypoints file.
 
+    Attributes:
+        left_out: annotations that are not kept, with counts, for people; empty where all are.
+
     Args:
         config: of the source.
         people: its content, where that was read before; images may be missing then.
@@ -242,10 +178,12 @@ class CocoKeypoints:
             people = read_coco(config)
             refuse([*people.problems, *missing_images(config, people)])
         refuse(people.problems)
-        self._config, self._people = config, people
+        self._config, self._people, self.left_out = config, people, people.left_out
         wanted = keypoint_set(config.wanted_set or config.source_set)
         self._set = wanted
-        how = config.model_dump(mode="json", exclude={"annotations", "images"})
+        how = config.model_dump(mode="json", exclude={"annotations", "images", "category"})
+        if people.categories:  # a file of people only is what it was before there were categories
+            how["categories"] = list(people.categories)
         self.fingerprint = fingerprint("coco", how, people.sha256, list(wanted.names))
 
     def __len__(self) -> int:

@@ -39,7 +39,7 @@ def annotation_keypoints(
     own, field = field is None, field or "keypoints"
     if own and source.name == "sapiens308" and "goliath_wholebody_kpts" in annotation:
         field = "goliath_wholebody_kpts"
-    if annotation.get(field) is None:
+    if annotation.get(field) in (None, []):  # a person without labels, as some tools write them
         return np.zeros((len(source), 3))
     values = _triplets(annotation[field], field)
     if own and source.name == "wholebody133" and len(values) == _BODY:
@@ -47,7 +47,7 @@ def annotation_keypoints(
         for part, count in _WHOLE_BODY:
             name = f"{part}_kpts"
             given = annotation.get(name)
-            points = np.zeros((count, 3)) if given is None else _triplets(given, name)
+            points = np.zeros((count, 3)) if given in (None, []) else _triplets(given, name)
             if len(points) != count:
                 raise ValueError(f"{name} has {len(points)} keypoints instead of {count}")
             lists.append(points if annotation.get(f"{part}_valid", True) else np.zeros((count, 3)))

@@ -62,6 +62,11 @@ class CocoConfig(Config):
         description="what keypoint (0, 0) is: the centre of the first pixel (COCO: keypoints are pixel indices), or "
         "the picture's corner (0.5 is subtracted). Boxes are from the corner in either case",
     )
+    category: str | int | None = Field(
+        None,
+        description="of people, by name or number, or all; null: `person` where the file names it, else the only "
+        "category there is. Annotations of others are left out",
+    )
     crowds: Literal["drop", "keep"] = Field(
         "drop",
         description="annotations with iscrowd: left out (released), or kept as people without labelled keypoints",
@@ -159,6 +164,7 @@ class LabelledConfig(Config):
         """What fixes the pictures beside the content of their files, of which sources have a fingerprint: no paths."""
         dumped = self.model_dump(mode="json")
         for source in (dumped["train"], dumped["held_out"] or {}):
-            for path in ("annotations", "images", "root", "folder"):
-                source.pop(path, None)
+            # Which category was taken is in the fingerprint, where there are others.
+            for key in ("annotations", "images", "root", "folder", "category"):
+                source.pop(key, None)
         return dumped

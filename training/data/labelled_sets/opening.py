@@ -19,10 +19,11 @@ from training.data.labelled_sets.shards import ShardPictures
 
 
 class Subset:
-    """Some pictures of a source, in its order."""
+    """Some pictures of a source, in its order; `left_out` is the source's, see `CocoKeypoints`."""
 
     def __init__(self, source: PictureSource, indices: Sequence[int]) -> None:
         self._source, self._indices = source, np.asarray(indices, np.int64)
+        self.left_out = str(getattr(source, "left_out", ""))
         self.fingerprint = fingerprint(
             "subset", source.fingerprint, hashlib.sha256(self._indices.astype("<i8").tobytes()).hexdigest()
         )

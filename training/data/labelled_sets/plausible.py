@@ -3,8 +3,9 @@
 | what | fatal | not fatal |
 |---|---|---|
 | image | unreadable | |
+| image with an EXIF orientation that its size does not show | | labels that are, or may be, of the stored image |
 | masks | unreadable, another size, colours | no person |
-| parts | the same; ids that are no class | no part |
+| parts | the same; ids that are no class | no part; 255 (ignore) alone |
 | normals | the same; no finite vector on the mask | nan, length off 1 by 0.1 (2 %), facing away (5 %) |
 | depth | the same; no valid value on the mask | nan or negative, median below 0.2 m or above 100 m |
 | albedo | the same; values beyond 0..1 | nan, constant |
@@ -24,12 +25,17 @@ from training.data.labelled import IGNORE_PART
 from training.data.labelled_sets import members
 from training.data.labelled_sets.problem import LabelError, Problem
 from training.data.labelled_sets.record import Member, Record, fitting, part_ids, people
+from training.data.labelled_sets.turned import STORED, UNKNOWN, is_ambiguous, labels_are
 
 LENGTH_OFF, LENGTH_SHARE, AWAY_SHARE = 0.1, 0.02, 0.05
 NEAR, FAR = 0.2, 100.0
 CONSTANT = 0.02  # the released training leaves out albedo of a smaller deviation
 NARROW, WIDE = 5.0, 150.0
 ASPECT = (0.8, 1.25)
+NO_PERSON = "shows no person"
+ONLY_IGNORED = f"has no part but {IGNORE_PART}, which means ignore: nothing can be learnt from it"
+PARTS_IGNORED = f"{ONLY_IGNORED.partition(':')[0]} on people"
+SAVE_IDS = f"Save class ids (1, 2, ...) where {IGNORE_PART} stands for people or parts"
 
 Mask = npt.NDArray[np.bool_]
 
@@ -54,12 +60,17 @@ def check_record(record: Record) -> list[Problem]:
             mask = _mask(record, size, parts)
         except LabelError as error:
             return [*problems, error.problem]
+        problems += _orientation(record, pixels, parts)
+        ignored = parts is not None and _only_ignored(parts, record.info.get("background") or 0)
+        if ignored:
+            what = PARTS_IGNORED if mask.any() and record.info.get("mask_from") != "parts" else ONLY_IGNORED
+            problems.append(Problem(record.members["parts"].file, what, SAVE_IDS, False))
         if mask.any():
             problems += _maps(record, size, mask)
-        elif record.info.get("mask_from") != "boxes":
+        elif not ignored and record.info.get("mask_from") != "boxes":
             shown = [record.members[name] for name in ("mask", "person", "parts", "image") if name in record.members]
             problems.append(
-                Problem(shown[0].file, "shows no person", "Remove the picture, or correct the label", False)
+                Problem(shown[0].file, NO_PERSON, "Correct the label, if somebody is on the picture", False)
             )
     if record.info.get("intrinsics") is not None:
         camera = np.array(record.info["intrinsics"], np.float64)
@@ -70,6 +81,44 @@ def check_record(record: Record) -> list[Problem]:
 def _mask(record: Record, size: tuple[int, int], parts: npt.NDArray[np.uint8] | None) -> Mask:
     boxes = record.info.get("boxes")
     return people(record, size, parts, None if boxes is None else np.array(boxes, np.float32).reshape(-1, 4))[0]
+
+
+def _only_ignored(parts: npt.NDArray[np.uint8], background: int) -> bool:
+    ignored = parts == IGNORE_PART
+    return bool(ignored.any() and (ignored | (parts == background)).all())
+
+
+def _orientation(
+    record: Record, pixels: npt.NDArray[np.uint8], parts: npt.NDArray[np.uint8] | None
+) -> Iterator[Problem]:
+    """Labels that were made on the stored image, where both have one size."""
+    image = record.members["image"]
+    orientation = members.image_header(image.data, image.file).orientation
+    size = pixels.shape[0], pixels.shape[1]
+    if not is_ambiguous(orientation, size):
+        return
+    file, found = image.file, UNKNOWN
+    for name in ("parts", "mask", "person"):
+        if name in record.members:
+            file = record.members[name].file
+            ids = parts if name == "parts" and parts is not None else members.indices(record.members[name].data, file)
+            found = labels_are(pixels, fitting(ids, size, file), orientation)
+            break
+    if found == STORED:
+        yield Problem(
+            file,
+            f"is of the image before its EXIF orientation ({orientation}), as its edges tell",
+            "Images are turned upright: turn the labels, or save the image without an orientation",
+            False,
+        )
+    elif found == UNKNOWN:
+        yield Problem(
+            image.file,
+            f"has the EXIF orientation {orientation}, and its size of {size[1]} x {size[0]} does not tell whether its "
+            "labels are of the upright image",
+            "Compare one: images are turned upright, and labels have to be so",
+            False,
+        )
 
 
 def _maps(record: Record, size: tuple[int, int], mask: Mask) -> list[Problem]:

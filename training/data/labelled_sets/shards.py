@@ -67,6 +67,8 @@ class ShardPictures:
                 tables.append(pq.read_table(file).cast(LABELLED_SCHEMA))
             except (OSError, ValueError, pa.ArrowException) as error:
                 raise LabelError(str(file), f"is no index: {str(error)[:120]}", PACK_AGAIN) from None
+        if not sum(map(len, tables)):
+            raise LabelError(str(self._root), "holds no pictures", PACK_AGAIN)
         self._index = pa.concat_tables(tables).combine_chunks()
         self.manifest = manifest
         self.fingerprint = fingerprint("shards", [shard["sha256"] for shard in manifest["shards"]])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from training.data.labelled_sets.check import check_labelled, check_source, mirrored_faces
 from training.data.labelled_sets.coco import read_coco
@@ -162,6 +163,86 @@ def test_a_configuration_that_leads_nowhere_is_a_problem_and_no_exception(tmp_pa
     (tmp_path / "a.json").write_text("{}")
     (problem,) = check_source(missing.model_copy(update={"source_set": "coco18"}))
     assert "keypoint set 'coco18'" in problem.what
+
+
+def test_masks_of_0_and_255_hold_nothing_but_ignore(people, write_parts, png):
+    root = write_parts(people)
+    for picture in people:
+        (root / "parts" / f"{picture.id}.png").write_bytes(png(picture.mask.astype(np.uint8) * 255))
+    config = PartFoldersConfig(kind="parts", root=str(root))
+    for sample in (2, 10):  # as before a run, and whole
+        read = min(sample, len(people))
+        found = check_source(config, sample)
+        assert [problem.fatal for problem in found] == [False] * read + [True]
+        assert found[0].what == "has no part but 255, which means ignore: nothing can be learnt from it"
+        assert found[-1].what == (
+            f"is one of {read} pictures, all that were read, on which nobody is labelled; {read} have no part but 255, "
+            "which means ignore"
+        )
+        assert found[-1].fix == "Save class ids (1, 2, ...) where 255 stands for people or parts"
+    (root / "parts" / f"{people[0].id}.png").write_bytes(png(people[0].parts))
+    assert [problem.fatal for problem in check_source(config, 10)] == [False] * 3
+
+
+def test_empty_masks_are_fatal_where_all_of_many_or_all_there_are_show_nobody(people, write_parts, png):
+    root = write_parts(people)
+    for picture in people:
+        (root / "parts" / f"{picture.id}.png").write_bytes(png(np.zeros((64, 48), np.uint8)))
+    config = PartFoldersConfig(kind="parts", root=str(root))
+    assert [problem.what for problem in check_source(config, 2)] == ["shows no person"] * 2, "may be chance"
+    *_, last = check_source(config, 4)
+    assert last.fatal
+    assert "is one of 4 pictures, all that were read, on which nobody is labelled" in last.what
+
+
+def test_parts_that_are_all_ignored_matter_to_the_task_that_learns_them(people, write_dense, png):
+    root = write_dense(people)
+    for picture in people:
+        (root / "parts" / f"{picture.id}.png").write_bytes(png(picture.mask.astype(np.uint8) * 255))
+    config = DenseFoldersConfig(kind="dense", root=str(root), mask_values="person")
+    found = check_source(config, 10)
+    assert [problem.what for problem in found] == ["has no part but 255, which means ignore on people"] * 4
+    assert not any(problem.fatal for problem in found)
+    assert check_source(config, 10, parts=True)[-1].fatal
+
+
+def turned_image(root, picture, orientation, labels):
+    """A square part of a picture with an EXIF orientation, and its parts of the upright or the stored image."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    square, parts = picture.image[:48], picture.parts[:48]
+    stored = {6: np.rot90, 3: lambda array: np.rot90(array, 2)}[orientation]
+    Image.fromarray(np.ascontiguousarray(stored(square))).save(root / "images" / f"{picture.id}.png", exif=exif)
+    parts = np.ascontiguousarray(parts if labels == "upright" else stored(parts))
+    Image.fromarray(parts).save(root / "parts" / f"{picture.id}.png")
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_labels_of_the_stored_image_are_named_where_the_size_does_not_tell(people, write_parts, orientation):
+    root = write_parts(people)
+    name = people[0].id
+    config = PartFoldersConfig(kind="parts", root=str(root))
+    turned_image(root, people[0], orientation, "upright")
+    assert check_source(config, 10) == []
+    turned_image(root, people[0], orientation, "stored")
+    (problem,) = check_source(config, 10)
+    assert problem.file == str(root / "parts" / f"{name}.png")
+    assert problem.what == f"is of the image before its EXIF orientation ({orientation}), as its edges tell"
+    assert not problem.fatal
+    (root / "parts" / f"{name}.png").write_bytes((root / "parts" / f"{name}.png").read_bytes())
+    Image.fromarray(np.full((48, 48), 3, np.uint8)).save(root / "parts" / f"{name}.png")  # without an edge
+    (problem,) = check_source(config, 10)
+    assert problem.file == str(root / "images" / f"{name}.png")
+    assert "its size of 48 x 48 does not tell whether its labels are of the upright image" in problem.what
+
+
+def test_keypoints_of_an_image_whose_size_does_not_tell_are_named(people, write_coco):
+    file, images = write_coco(people[:1])
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    Image.fromarray(np.rot90(people[0].image, 2).copy()).save(images / "000001.png", exif=exif)
+    (problem,) = check_source(coco(file, images))
+    assert problem.what.startswith("has the EXIF orientation 3, and its size of 48 x 64 does not tell")
 
 
 JSON = st.recursive(

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from training.data.errors import DataError
-from training.data.labelled_sets.coco import AREA_OF_BOX, CocoKeypoints, read_coco
+from training.data.labelled_sets.coco import CocoKeypoints, read_coco
+from training.data.labelled_sets.coco_annotations import AREA_OF_BOX
 from training.data.labelled_sets.config import CocoConfig
 from training.tasks.keypoint_sets import keypoint_set
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.ray_folders import home, home_problem, temporary, temporary_problem
 from pipeline.report import results_console
 
 CORE = {
@@ -52,7 +53,17 @@ def diagnose(config: str | None = None, overrides: Sequence[str] = ()) -> list[F
     Args:
         config: also check what this configuration needs (weights, source, output).
     """
-    findings = [_python(), *_packages(), _opencv(), _person_detector(), _gpu(), _disk("."), _shared_memory(), _memory()]
+    findings = [
+        _python(),
+        *_packages(),
+        _opencv(),
+        _person_detector(),
+        _gpu(),
+        _disk("."),
+        _shared_memory(),
+        _memory(),
+        *_ray_folders(),
+    ]
     if config is not None:
         findings += _configuration(config, overrides)
     return findings
@@ -177,6 +188,17 @@ def _shared_memory() -> Finding:
 def _memory() -> Finding:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return Finding("memory", True, f"{total:.0f} GiB, {os.cpu_count()} cores")
+
+
+def _ray_folders() -> list[Finding]:
+    findings = []
+    for check, folder, problem in (
+        ("home", str(home()), home_problem()),
+        ("temporary files", temporary()[1], temporary_problem()),
+    ):
+        found = f"{folder}, which Ray can use" if problem is None else problem.what
+        findings.append(Finding(check, problem is None, found, "" if problem is None else problem.fix))
+    return findings
 
 
 def _configuration(path: str, overrides: Sequence[str]) -> list[Finding]:

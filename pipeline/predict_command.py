@@ -40,7 +40,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_weights_arguments(parser)
     parser.add_argument(
         "--input", required=True, nargs="+", metavar="PATH",
-        help="a folder, pictures, a .txt list, a video, exported shards, or a run that curated",
+        help="a folder, pictures and videos, a .txt list of them, exported shards, or a run that curated",
     )  # fmt: skip
     parser.add_argument("--output", required=True, metavar="DIR", help="folder for the results")
     people = parser.add_mutually_exclusive_group()
@@ -167,7 +167,9 @@ def _files(paths: Sequence[str]) -> list[str]:
 
     for path in paths:
         if Path(path).is_dir():
-            raise ConfigError(f"--input has several paths, and {path} is a folder: give one folder, or pictures only")
+            raise ConfigError(
+                f"--input has several paths, and {path} is a folder: give one folder, or pictures and videos only"
+            )
     return list(paths)
 
 

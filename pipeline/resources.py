@@ -17,6 +17,7 @@ import ray
 from pydantic import Field
 
 from curation.config import Config
+from pipeline.ray_folders import home_problem, temporary_problem
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -79,6 +80,9 @@ def ray_cluster(config: RayConfig, log_folder: Path | None) -> Iterator[None]:
         options["num_cpus"] = config.num_cpus or os.cpu_count()
         options["object_store_memory"] = int(config.object_store_gb * 2**30)
         options["include_dashboard"] = False
+        problems = [problem for problem in (home_problem(), temporary_problem()) if problem is not None]
+        if problems:
+            raise RayFolderError(f"Ray cannot start here. {'. '.join(map(str, problems))}.")
     with native_stderr_to(log_folder / "ray_native.log" if log_folder is not None else None):
         if address:
             _check_address(address)
@@ -100,6 +104,10 @@ def ray_cluster(config: RayConfig, log_folder: Path | None) -> Iterator[None]:
 
 class RayAddressError(RuntimeError):
     """There is no cluster at the address. The message says what was given and how to fix it."""
+
+
+class RayFolderError(RayAddressError):
+    """Ray cannot start on this machine, because of a folder. The message says what to set."""
 
 
 def _no_cluster(address: str, error: object) -> str:

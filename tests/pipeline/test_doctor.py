@@ -13,7 +13,8 @@ from pipeline.doctor import Finding, diagnose, print_findings
 from tests.fixtures.tars import picture
 
 CHECKS = ["python", "packages", "embedded models", "training", "production models", "opencv",
-          "embedded person detector", "torch", "disk", "shared memory", "memory"]  # fmt: skip
+          "embedded person detector", "torch", "disk", "shared memory", "memory", "home",
+          "temporary files"]  # fmt: skip
 
 
 def recipe(folder: Path, **scorers: str) -> str:
@@ -37,6 +38,17 @@ def test_this_installation_is_looked_at_in_order_and_is_fine() -> None:
     assert [finding for finding in findings if not finding.ok and finding.check != "disk"] == []
     assert f"ray {metadata.version('ray')}" in findings[1].found
     assert all(finding.found for finding in findings)
+
+
+def test_folders_that_ray_cannot_use_are_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", "/dev/null/nowhere")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("t" * 99)))
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    by_name = {finding.check: finding for finding in diagnose()}
+    assert not by_name["home"].ok
+    assert "set HOME to a folder that you can write" in by_name["home"].fix
+    assert not by_name["temporary files"].ok
+    assert "RAY_TMPDIR=/tmp" in by_name["temporary files"].fix
 
 
 def test_a_configuration_is_looked_at_as_well(pool: Path) -> None:

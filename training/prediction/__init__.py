@@ -5,6 +5,7 @@ run.py            predict_to_folder: a whole source into a folder, resumable
 architecture.py   which model a checkpoint holds, from its shapes
 tasks.py          the object of `training.tasks` that fits a head
 inputs.py         folders, lists, videos, exported shards as one stream of pictures
+listing.py, videos.py   which files those have, and frames
 ahead.py          pictures are decoded while the model is busy
 tars.py           reading samples of shards
 bad.py            pictures that are passed over

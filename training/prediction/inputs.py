@@ -4,42 +4,39 @@ What cannot be read or decoded is reported and passed over; it never ends the st
 
 | source | pictures and names |
 |---|---|
-| folder | files with an image extension, in subfolders too, sorted; name: relative path without extension |
+| folder | files with an extension of images or videos, in subfolders and linked folders too, sorted; name: relative \
+path without extension |
 | folder with manifest.json | exported shards (`curation.manifest`), in their order; name: the key |
 | run directory of `populace curate` | its shards |
-| .txt file | a path on each line, relative to the file |
-| .mp4, .avi, ... file | every `step`-th frame; name: stem/000012, the frame's number from 0 |
+| .txt file | a path on each line, relative to the file; UTF-8, or UTF-16 (see `listing.py`) |
 | another file, or a list of paths | these; name: path below their common folder, without extension |
+| .mp4, .avi, ... among any of these files | every `step`-th frame; name: that of the file/000012, the frame's number \
+from 0 |
 
-Where two files have one name but for the extension, both keep it.
+Where two files have one name but for the extension, both keep it, and so does a video beside a folder of its name.
 """
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
-
-import cv2
-import numpy as np
 
 from curation.codecs.base import DecodeConfig, Problem
 from curation.decode import decode, read_header
 from curation.manifest import MANIFEST_NAME, read_index
 from curation.reasons import Reason
-from curation.sources.names import IMAGE_EXTENSIONS
 from training.prediction.bad import BadPictures
 from training.prediction.boxes import Image
 from training.prediction.config import InputConfig
 from training.prediction.files import is_safe
 from training.prediction.ledger_boxes import shards_of
+from training.prediction.listing import ListedFile, folder_files, given_files, list_file
 from training.prediction.tars import Tars
+from training.prediction.videos import frame_count, frames
 
-VIDEO_EXTENSIONS = ("mp4", "m4v", "mov", "avi", "mkv", "webm", "mpg", "mpeg", "wmv", "mjpg", "mjpeg")
 LONGEST_SIDE = 32_766  # of OpenCV's warps
 
 
@@ -82,61 +79,37 @@ class Inputs:
     ) -> None:
         self.config, self._skip = config or InputConfig(), skip or (lambda name: False)
         self.bad, self.skipped = BadPictures(), 0
-        self.video = self.manifest = None
-        self._files: list[Path] = []
-        self._root = Path()
+        self.manifest: Path | None = None
+        self._files: list[ListedFile] = []
         if not isinstance(source, str | Path):
-            self._list([Path(item) for item in source])
+            self._files = given_files(Path(item) for item in source)
             return
         path = shards_of(source)
-        extension = path.suffix.lower().lstrip(".")
         if not path.exists():
             raise FileNotFoundError(f"input {path} does not exist: give a folder, an image, a video or a list of paths")
         if path.is_dir() and (path / MANIFEST_NAME).is_file():
             self.manifest = path
             read_index(path)
         elif path.is_dir():
-            self._files = sorted(
-                file
-                for file in path.rglob("*")
-                if file.suffix.lower().lstrip(".") in IMAGE_EXTENSIONS
-                and file.is_file()
-                and not any(part.startswith(".") for part in file.relative_to(path).parts)
-            )
-            self._root = path
-            if not self._files:
-                raise ValueError(
-                    f"input {path} holds no pictures (extensions {', '.join(IMAGE_EXTENSIONS)}) and no {MANIFEST_NAME} "
-                    "of exported shards"
-                )
-        elif extension in VIDEO_EXTENSIONS:
-            self.video = path
-        elif extension == "txt":
-            lines = path.read_text(encoding="utf-8").splitlines()
-            self._list([path.parent / line.strip() for line in lines if line.strip()])
+            self._files = folder_files(path)
+        elif path.suffix.lower() == ".txt":
+            self._files = list_file(path)
         else:
-            self._list([path])
-
-    def _list(self, files: list[Path]) -> None:
-        if not files:
-            raise ValueError("the list of pictures is empty: give at least one path")
-        # Twice the same path is one picture.
-        self._files = list(dict.fromkeys(Path(os.path.abspath(file)) for file in files))
-        self._root = Path(os.path.commonpath([file.parent for file in self._files]))
+            self._files = given_files([path])
 
     def __len__(self) -> int:
-        """Pictures in the source, before `limit` and `step`; of a video the number that its header gives, or 0."""
-        if self.video is not None:
-            capture = cv2.VideoCapture(str(self.video))
-            count = int(capture.get(cv2.CAP_PROP_FRAME_COUNT))
-            capture.release()
-            return max(0, count)
-        return len(read_index(self.manifest)) if self.manifest is not None else len(self._files)
+        """Pictures in the source, before `limit` and `step`; of videos the numbers that their headers give, or 0."""
+        return self._count(1)
+
+    def _count(self, step: int) -> int:
+        if self.manifest is not None:
+            return len(read_index(self.manifest))
+        return sum(-(-frame_count(file.path) // step) if file.is_video else 1 for file in self._files)
 
     @property
     def planned(self) -> int:
         """Pictures that iterating goes through; of a video as far as its header says."""
-        count = len(self) if self.video is None else -(-len(self) // self.config.step)
+        count = self._count(self.config.step)
         return count if self.config.limit is None else min(count, self.config.limit)
 
     def __iter__(self) -> Iterator[InputPicture]:
@@ -161,14 +134,13 @@ class Inputs:
                 yield InputPicture(ref.name, ref.file_name, image)
 
     def _refs(self) -> Iterator[_Ref]:
-        if self.video is not None:
-            yield from self._frames(self.video)
-        elif self.manifest is not None:
+        if self.manifest is not None:
             yield from self._samples(self.manifest)
-        else:
-            relative = [file.relative_to(self._root).as_posix() for file in self._files]
-            for file, path, name in zip(self._files, relative, _names(relative), strict=True):
-                yield _Ref(name, path, partial(self._file, file))
+        for file in self._files:
+            if file.is_video:
+                yield from self._frames(file)
+            else:
+                yield _Ref(file.name, file.relative, partial(self._file, file.path))
 
     def _file(self, path: Path) -> Image | Problem:
         try:
@@ -196,43 +168,13 @@ class Inputs:
             return Problem(Reason.TRUNCATED_CONTAINER, f"{len(data)} of {size} bytes are there")
         return decoded(data, self.config.decode, self.config.max_side)
 
-    def _frames(self, path: Path) -> Iterator[_Ref]:
-        capture = cv2.VideoCapture(str(path))
-        try:
-            if not capture.isOpened():
-                problem = Problem(Reason.UNSUPPORTED_FORMAT, f"{path}: OpenCV cannot read this video")
-                yield _Ref(path.stem, path.name, lambda: problem)
-                return
-            number = 0
-            while capture.grab():
-                if number % self.config.step == 0:
-                    name = f"{path.stem}/{number:06d}"
-                    yield _Ref(name, name, lambda: self._retrieve(capture))
-                number += 1
-            if not number:
-                problem = Problem(Reason.TRUNCATED, f"{path}: no frame could be read")
-                yield _Ref(path.stem, path.name, lambda: problem)
-        finally:
-            capture.release()
-
-    def _retrieve(self, capture: cv2.VideoCapture) -> Image | Problem:
-        found, frame = capture.retrieve()
-        if not found or frame is None:
-            return Problem(Reason.CORRUPT, "OpenCV cannot decode this frame")
-        image = np.asarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB), np.uint8)
-        side = self.config.max_side
-        if side is not None and max(image.shape[:2]) > side:
-            height, width = (max(1, round(length * side / max(image.shape[:2]))) for length in image.shape[:2])
-            image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-        return image
-
-
-def _names(files: list[str]) -> list[str]:
-    """Without extensions, but for files that would share a name."""
-    short = [str(PurePosixPath(file).with_suffix("")) for file in files]
-    count = Counter(short)
-    names = [file if count[name] > 1 else name for file, name in zip(files, short, strict=True)]
-    return names if len(set(names)) == len(names) else files  # of a.jpg, a.png and a.jpg.png
+    def _frames(self, file: ListedFile) -> Iterator[_Ref]:
+        for number, load in frames(file.path, self.config.step, self.config.max_side):
+            if number is None:
+                yield _Ref(file.name, file.relative, load)
+            else:
+                name = f"{file.name}/{number:06d}"
+                yield _Ref(name, name, load)
 
 
 def decoded(data: bytes, config: DecodeConfig, max_side: int | None = None) -> Image | Problem:

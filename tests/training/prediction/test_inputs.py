@@ -74,6 +74,25 @@ def test_a_video_by_steps(tmp_path: Path) -> None:
     assert broken.bad.total == 1
 
 
+def test_several_videos_beside_images(folder: Path, tmp_path: Path) -> None:
+    for name, count in (("sub/clip.avi", 4), ("z.avi", 3)):
+        writer = cv2.VideoWriter(str(folder / name), cv2.VideoWriter.fourcc(*"MJPG"), 10, (64, 48))
+        for _ in range(count):
+            writer.write(np.zeros((48, 64, 3), np.uint8))
+        writer.release()
+    (folder / "bad.mp4").write_bytes(b"x")
+    inputs = Inputs(folder, InputConfig(step=2))
+    names = ["a", "b", "sub/c", "sub/clip/000000", "sub/clip/000002", "z/000000", "z/000002"]
+    assert [picture.name for picture in inputs] == names
+    assert inputs.bad.counts == {"truncated": 1, "not_an_image": 1, "unsupported_format": 1}
+    assert (len(inputs), inputs.planned) == (12, 9)
+    given = Inputs([folder / "z.avi", folder / "a.png", folder / "sub/clip.avi"], InputConfig(limit=5))
+    found = list(given)
+    assert [picture.name for picture in found] == ["z/000000", "z/000001", "z/000002", "a", "sub/clip/000000"]
+    assert found[0].file_name == "z/000000"
+    assert (len(given), given.planned) == (8, 5)
+
+
 def test_exported_shards_in_their_order(folder: Path, photo: Photo, tmp_path: Path) -> None:
     root = tmp_path / "shards"
     (root / "index").mkdir(parents=True)

@@ -211,6 +211,11 @@ def _warnings(options: argparse.Namespace, summary: Summary) -> Iterator[str]:
         )
     if summary.off_image:
         yield f"given boxes off their images, left out: {summary.off_image:,}"
+    if summary.beyond:
+        yield (
+            f"given boxes that reach far beyond their images: {summary.beyond:,}; boxes are x, y, width, height in "
+            "pixels of the image, not two corners"
+        )
     if summary.weak:
         yield (
             f"given boxes of a low score, or overlapped by a better one, left out: {summary.weak:,} "
@@ -241,6 +246,7 @@ def _outcome(
         "unlisted": summary.unlisted,
         "unmasked": summary.unmasked,
         "off_image": summary.off_image,
+        "beyond": summary.beyond,
         "weak": summary.weak,
         "bad": dict(sorted(summary.bad.counts.items())),
         "seconds": round(summary.seconds, 3),

@@ -24,6 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from curation.codecs.base import DecodeConfig, Problem
 from curation.decode import decode, read_header
 from curation.manifest import MANIFEST_NAME, read_index
@@ -89,7 +91,7 @@ class Inputs:
             raise FileNotFoundError(f"input {path} does not exist: give a folder, an image, a video or a list of paths")
         if path.is_dir() and (path / MANIFEST_NAME).is_file():
             self.manifest = path
-            read_index(path)
+            _index(path)
         elif path.is_dir():
             self._files = folder_files(path)
         elif path.suffix.lower() == ".txt":
@@ -103,7 +105,7 @@ class Inputs:
 
     def _count(self, step: int) -> int:
         if self.manifest is not None:
-            return len(read_index(self.manifest))
+            return len(_index(self.manifest))
         return sum(-(-frame_count(file.path) // step) if file.is_video else 1 for file in self._files)
 
     @property
@@ -153,7 +155,7 @@ class Inputs:
     def _samples(self, folder: Path) -> Iterator[_Ref]:
         tars = Tars(folder)
         try:
-            for row in read_index(folder).to_pylist():
+            for row in _index(folder).to_pylist():
                 yield _Ref(row["key"], f"{row['key']}.{row['extension']}", partial(self._sample, tars, row))
         finally:
             tars.close()
@@ -175,6 +177,16 @@ class Inputs:
             else:
                 name = f"{file.name}/{number:06d}"
                 yield _Ref(name, name, load)
+
+
+def _index(folder: Path) -> pa.Table:
+    """`read_index`, with an error that says what to do."""
+    try:
+        return read_index(folder)
+    except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
+        raise ValueError(
+            f"input {folder}: its {MANIFEST_NAME} or an index cannot be read ({error}): export the shards again"
+        ) from None
 
 
 def decoded(data: bytes, config: DecodeConfig, max_side: int | None = None) -> Image | Problem:

@@ -94,7 +94,10 @@ def list_file(path: Path) -> list[ListedFile]:
     Raises:
         ValueError: no text, or no path in it.
     """
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"input {path} cannot be read: {error.strerror}: give a list that can be") from None
     try:
         lines = _text(data).split("\n")
     except UnicodeError as error:

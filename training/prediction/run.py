@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from training.prediction import formats
 from training.prediction.ahead import read_ahead
 from training.prediction.bad import BAD_BOXES, BAD_MASK, BOX_SIZE, BadPictures
@@ -43,6 +45,8 @@ _WRITERS: dict[str, type[Writer]] = {
 }
 
 
+BEYOND = 0.1
+"""Of the long side: boxes that reach further over an edge are rarely x, y, width, height (as in `check-data`)."""
 _FOLDERS = ("overlays", "parts", "normals", "depth", "points", "albedo")
 _FILES = ("results.json", "results.jsonl", "images.json", "index.html", "summary.json")
 """All that is written, of any task, besides run.json."""
@@ -61,6 +65,7 @@ class Summary:
             stood in.
         unmasked: pictures predicted now of which the foreground knows nothing, so that every pixel was taken.
         off_image: given boxes that were left out because less than a pixel of them lies on their picture.
+        beyond: given boxes that reach beyond their picture by more than `BEYOND` of its long side: they are used, cut.
         weak: given boxes of a detector that were left out for their score, or because a better one overlaps them.
     """
 
@@ -72,6 +77,7 @@ class Summary:
     unlisted: int = 0
     unmasked: int = 0
     off_image: int = 0
+    beyond: int = 0
     weak: int = 0
 
 
@@ -159,7 +165,7 @@ def predict_to_folder(
         writer.close()
     summary = Summary(
         predicted, stream.skipped, people, stream.bad, time.monotonic() - started,
-        given.unlisted, unmasked, given.off_image, given.weak,
+        given.unlisted, unmasked, given.off_image, given.beyond, given.weak,
     )  # fmt: skip
     _write_summary(folder, predictor.task.name, summary)
     if outputs.gallery:
@@ -178,7 +184,7 @@ class _People:
 
     def __init__(self, predictor: Predictor, boxes: KnownBoxes | None) -> None:
         self._predictor, self._boxes = predictor, boxes
-        self.unlisted = self.off_image = self.weak = 0
+        self.unlisted = self.off_image = self.beyond = self.weak = 0
 
     def __call__(self, pictures: Inputs) -> Iterator[tuple[InputPicture, formats.Pixels, Given]]:
         for picture in read_ahead(pictures, pictures.config.ahead):
@@ -199,8 +205,12 @@ class _People:
         if found is None:
             self.unlisted += 1
             return None
-        near = near_picture(on_picture(found, picture.image), picture.image)
+        near = on_picture(found, picture.image)
         self.off_image += len(found) - len(near)
+        height, width = picture.image.shape[:2]
+        over = np.maximum(-near.boxes[:, :2], near.boxes[:, 2:] - (width, height)).max(axis=1, initial=-np.inf)
+        self.beyond += int((over > BEYOND * max(height, width)).sum())
+        near = near_picture(near, picture.image)
         kept = self._predictor.selected(near) if self._boxes.detections else near
         self.weak += len(near) - len(kept)
         return kept
@@ -269,6 +279,7 @@ def _write_summary(folder: Path, task: str, summary: Summary) -> None:
         "unlisted": summary.unlisted,
         "unmasked": summary.unmasked,
         "off_image": summary.off_image,
+        "beyond": summary.beyond,
         "weak": summary.weak,
         "bad": dict(sorted(summary.bad.counts.items())),
         "bad_pictures": [vars(bad) for bad in summary.bad.first],

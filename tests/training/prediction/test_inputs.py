@@ -111,6 +111,7 @@ def test_exported_shards_in_their_order(folder: Path, photo: Photo, tmp_path: Pa
         entries.append(manifest_shard(result, index))
     manifest = build_manifest(entries, config_hash="c", code_version="v", source_fingerprint="s")
     (root / "manifest.json").write_bytes(manifest_bytes(manifest))
+    index_of_one = root / "index/shard-000001.parquet"
     inputs = Inputs(root)
     found = list(inputs)
     assert [picture.file_name for picture in found] == ["k0.png", "k2.png", "k3.png"]
@@ -120,6 +121,10 @@ def test_exported_shards_in_their_order(folder: Path, photo: Photo, tmp_path: Pa
     (root / "shard-000001.tar").unlink()
     assert [picture.name for picture in inputs] == ["k0"]
     assert inputs.bad.counts == {"truncated": 1, "read_error": 2}
+    for damage in (lambda: index_of_one.write_bytes(b"PAR1"), index_of_one.unlink):
+        damage()
+        with pytest.raises(ValueError, match=r"shards: its manifest.json or an index cannot be read .*: export the sh"):
+            Inputs(root)
 
 
 def test_sources_that_are_none(tmp_path: Path) -> None:

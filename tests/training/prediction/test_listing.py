@@ -75,5 +75,8 @@ def test_what_holds_no_pictures_is_an_error_that_says_what_is_there(tmp_path: Pa
         (tmp_path / "list.txt").write_bytes(data)
         with pytest.raises(ValueError, match=message):
             list_file(tmp_path / "list.txt")
+    (tmp_path / "folder.txt").mkdir()
+    with pytest.raises(ValueError, match=r"folder\.txt cannot be read: Is a directory"):
+        list_file(tmp_path / "folder.txt")
     with pytest.raises(ValueError, match="is empty: give at least one path"):
         given_files([])

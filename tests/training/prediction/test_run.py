@@ -89,9 +89,9 @@ def test_boxes_that_are_off_the_picture_or_not_listed_are_told(weights: Weights,
     file.write_text(json.dumps(rows))
     summary = predict_to_folder(load("pose", weights), folder, tmp_path / "out", boxes=BoxFile(file))
     assert (summary.predicted, summary.people, summary.unlisted) == (3, 3, 1)  # none, two, and sub/c.png whole
-    assert (summary.off_image, summary.weak) == (1, 0)
+    assert (summary.off_image, summary.beyond, summary.weak) == (1, 1, 0)
     written = json.loads((tmp_path / "out/summary.json").read_text())
-    assert (written["unlisted"], written["off_image"]) == (1, 1)
+    assert (written["unlisted"], written["off_image"], written["beyond"]) == (1, 1, 1)
 
 
 def test_normals_in_both_formats_inside_of_masks(weights: Weights, folder: Path, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ OTHER, CROWD, EMPTY, UNLISTED = "of other categories", "crowds", "without a box 
 """Why entries are left out."""
 
 _SHARES = 1.01  # boxes that reach no further are not in pixels
+_MOST = 1e30  # of a coordinate
 _CHOOSE = "give category=, a name, a number or 'all' (--box-category)"
 _FORM = (
     "give a COCO file with images (id, file_name) and annotations (image_id, bbox as x, y, width, height), or a list "
@@ -104,15 +105,14 @@ class BoxFile:
         left_out: Counter[str] = Counter()
         lists: dict[str, list[tuple[list[float], float]]] = {image.name: [] for image in images.values()}
         for row in rows:
-            key, kind = _image_key(row, alone), identifier(row.get("category_id"))
-            box = _box(row.get("bbox"))
+            kind = None if people is None else identifier(row.get("category_id"))
             if people is not None and kind is not None and kind not in people:
                 left_out[OTHER] += 1
             elif row.get("iscrowd"):
                 left_out[CROWD] += 1
-            elif box is None:
+            elif (box := _box(row.get("bbox"))) is None:
                 left_out[EMPTY] += 1
-            elif key not in images:
+            elif (key := _image_key(row, alone)) not in images:
                 left_out[UNLISTED] += 1
             else:
                 lists[images[key].name].append((box, _score(row.get("score", 1.0))))
@@ -235,7 +235,9 @@ def _box(value: Any) -> list[float] | None:
     except (TypeError, ValueError):
         return None
     box = [x, y, x + width, y + height]
-    return box if width > 0 and height > 0 and np.isfinite(np.array(box, np.float32)).all() else None
+    # As a chain, nan is in no range; what float32 cannot hold is as good as infinite.
+    finite = all(-_MOST < number < _MOST for number in box)
+    return box if width > 0 and height > 0 and finite else None
 
 
 def _score(value: Any) -> float:

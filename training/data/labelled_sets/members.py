@@ -56,6 +56,10 @@ def indices(data: bytes, name: str) -> npt.NDArray[np.integer]:
     except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged bytes
         raise LabelError(name, f"is no readable PNG: {str(error)[:120]}", "Write it anew as a PNG") from None
     if pixels.ndim == 3:
+        if pixels.shape[2] in (2, 4) and pixels[..., -1].min() < pixels[..., -1].max():
+            raise LabelError(
+                name, "has transparency where ids are expected", "Save one id per pixel, as an 8-bit grey PNG"
+            )
         grey = pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1]
         if (grey != grey[..., :1]).any():
             raise LabelError(name, "has colours where ids are expected", "Save one id per pixel, as an 8-bit grey PNG")

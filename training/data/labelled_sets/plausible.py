@@ -4,7 +4,7 @@
 |---|---|---|
 | image | unreadable | |
 | image with an EXIF orientation that its size does not show | | labels that are, or may be, of the stored image |
-| masks | unreadable, another size, colours | no person |
+| masks | unreadable, another size, colours, transparency | no person; greys, all of which count |
 | parts | the same; ids that are no class | no part; 255 (ignore) alone |
 | normals | the same; no finite vector on the mask | nan, length off 1 by 0.1 (2 %), facing away (5 %) |
 | depth | the same; no valid value on the mask | nan or negative, median below 0.2 m or above 100 m |
@@ -34,6 +34,7 @@ NARROW, WIDE = 5.0, 150.0
 ASPECT = (0.8, 1.25)
 NO_PERSON = "shows no person"
 ONLY_IGNORED = f"has no part but {IGNORE_PART}, which means ignore: nothing can be learnt from it"
+_FEW = 64  # values below may be ids; several others are greys
 PARTS_IGNORED = f"{ONLY_IGNORED.partition(':')[0]} on people"
 SAVE_IDS = f"Save class ids (1, 2, ...) where {IGNORE_PART} stands for people or parts"
 
@@ -60,6 +61,7 @@ def check_record(record: Record) -> list[Problem]:
             mask = _mask(record, size, parts)
         except LabelError as error:
             return [*problems, error.problem]
+        problems += _soft(record)
         problems += _orientation(record, pixels, parts)
         ignored = parts is not None and _only_ignored(parts, record.info.get("background") or 0)
         if ignored:
@@ -81,6 +83,21 @@ def check_record(record: Record) -> list[Problem]:
 def _mask(record: Record, size: tuple[int, int], parts: npt.NDArray[np.uint8] | None) -> Mask:
     boxes = record.info.get("boxes")
     return people(record, size, parts, None if boxes is None else np.array(boxes, np.float32).reshape(-1, 4))[0]
+
+
+def _soft(record: Record) -> Iterator[Problem]:
+    """A mask of greys: what is hardly a person counts as one."""
+    if record.info.get("mask_from") == "mask":
+        file = record.members["mask"]
+        values = np.unique(members.indices(file.data, file.file))
+        values = values[values > 0]
+        if len(values) > 1 and values[-1] >= _FEW:
+            yield Problem(
+                file.file,
+                f"holds {len(values):,} values above 0, up to {values[-1]}, and all of them count as a person",
+                "Set the mask to 0 and 255 at a threshold, if it is a soft one",
+                False,
+            )
 
 
 def _only_ignored(parts: npt.NDArray[np.uint8], background: int) -> bool:

@@ -49,6 +49,16 @@ def test_colours_are_no_ids(png):
         members.indices(b"nonsense", "a.png")
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_transparency_is_no_id(png, channels):
+    """A cut-out has its person in alpha, and anything in its grey."""
+    grey, alpha = IDS[..., None].repeat(channels, 2), np.where(IDS > 5, 255, 0).astype(np.uint8)[..., None]
+    with pytest.raises(LabelError, match=r"a\.png: has transparency where ids are expected\. Save one id per pixel"):
+        members.indices(png(np.concatenate([grey, alpha], 2)), "a.png")
+    opaque = png(np.concatenate([grey, np.full_like(alpha, 255)], 2))
+    np.testing.assert_array_equal(members.indices(opaque, "a.png"), IDS)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_png_normals_are_within_half_a_step(dtype):
     rng = np.random.Generator(np.random.Philox(key=1))

@@ -78,3 +78,15 @@ def test_every_file_is_looked_at_and_an_unreadable_image_ends_it(people):
     assert [file for file, _, _ in said(both)] == ["n.npy", "d.npy"]
     broken = Record(record.id, {**both.members, "image": Member(b"x", "png", "i.png")}, record.info)
     assert [file for file, _, _ in said(broken)] == ["i.png"]
+
+
+def test_a_mask_of_greys_is_named(people):
+    mask = people[0].mask
+    soft = np.where(mask, 255, 0).astype(np.uint8)
+    soft[:30] = np.minimum(soft[:30], 9)
+    ((file, what, fatal),) = said(changed(people[0], "mask", png(soft, "mask"), mask_from="mask"))
+    assert file == "mask.png"
+    assert what == "holds 2 values above 0, up to 255, and all of them count as a person"
+    assert not fatal
+    for plain in (mask.astype(np.uint8) * 255, mask * np.uint8(1) + (people[0].person == 0) * np.uint8(2)):
+        assert said(changed(people[0], "mask", png(plain.astype(np.uint8), "mask"), mask_from="mask")) == []

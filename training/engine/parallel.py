@@ -89,6 +89,10 @@ class Parallel(ABC):
         """Sum over ranks, in place."""
         return tensor
 
+    def all_reduce_max(self, tensor: Tensor) -> Tensor:
+        """Maximum over ranks, in place."""
+        return tensor
+
     def gather_rows(self, rows: Tensor) -> Tensor:
         """[m, D] of every rank, one after another. The gradient goes to this rank's rows, R times: ranks average."""
         return rows

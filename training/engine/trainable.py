@@ -40,6 +40,7 @@ class Trainable(nn.Module):
         dtype: what pictures are cast to for the encoders.
         stopwatch: times the parts of a forward pass, where there is one.
         all_reduce: sums a tensor over ranks, in place.
+        all_reduce_max: takes the maximum over ranks, in place.
         gather_rows: [m, D] of this rank -> [R * m, D] of all, with gradient to this rank's rows.
     """
 
@@ -51,6 +52,7 @@ class Trainable(nn.Module):
         self.dtype = torch.float32
         self.stopwatch: Stopwatch | None = None
         self.all_reduce: Callable[[Tensor], Tensor] | None = None
+        self.all_reduce_max: Callable[[Tensor], Tensor] | None = None
         self.gather_rows: Callable[[Tensor], Tensor] | None = None
 
     @abstractmethod

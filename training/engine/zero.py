@@ -80,6 +80,7 @@ class ZeroThree(Parallel):
             self.model = config.build_model()
         self.model.dtype = self.dtype
         self.model.all_reduce, self.model.gather_rows = self.all_reduce, self.gather_rows
+        self.model.all_reduce_max = self.all_reduce_max
         self.model.load_initial_weights(partial(deepspeed.zero.GatheredParameters, modifier_rank=0))
         # DeepSpeed adds attributes to parameters, of which their type knows nothing.
         self._pairs: list[tuple[str, Any, Any]] = list(self.model.teacher_pairs())
@@ -211,6 +212,10 @@ class ZeroThree(Parallel):
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         dist.all_reduce(tensor)
+        return tensor
+
+    def all_reduce_max(self, tensor: Tensor) -> Tensor:
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
         return tensor
 
     def gather_rows(self, rows: Tensor) -> Tensor:

@@ -31,9 +31,10 @@ class KoleoConfig(Config):
     group: int = Field(
         4,
         ge=2,
-        description="samples whose nearest neighbours are sought among one another. Our choice: 4 divides the "
-        "micro-batches that fit a GPU at 1024x768, and the loss is the same however a batch is split at multiples of "
-        "it; where micro-batches are larger, give DINOv3's 16",
+        description="samples whose nearest neighbours are sought among one another. 4 divides the micro-batches that "
+        "fit a GPU at 1024x768, and the loss is the same however a batch is split at multiples of it; the recipes of "
+        "the released sizes have the 16 of DINOv3's distributed form, gathered over GPUs where micro-batches are "
+        "smaller",
     )
     eps: float = Field(
         1e-8, gt=0, description="added to a squared distance, in units of the sphere's radius (our choice)"
@@ -95,8 +96,10 @@ def koleo_loss(cls: Tensor, group: int, eps: float = 1e-8) -> Tensor:
 def _nearest(rows: Tensor) -> Tensor:
     """Unit rows [groups, g, D] -> squared distances [groups * g]."""
     with torch.no_grad():
-        similarity = rows @ rows.mT
-        similarity.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)
-        nearest = similarity.argmax(dim=-1, keepdim=True)
+        # By distance, in float64: cosines of rows that nearly coincide are all 1 in float32.
+        wide = rows.double()
+        nearness = wide @ wide.mT - 0.5 * wide.square().sum(dim=-1).unsqueeze(-2)
+        nearness.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)
+        nearest = nearness.argmax(dim=-1, keepdim=True)
     # From the difference, not as 2 - 2 cos, which is all rounding error for rows that nearly coincide.
     return (rows - rows.gather(1, nearest.expand_as(rows))).square().sum(dim=-1).flatten()

@@ -273,7 +273,13 @@ class PretrainModel(Trainable):
     def _balanced(self, logits: Tensor, temperature: float) -> Tensor:
         """[a, b, P] -> probabilities over P by Sinkhorn-Knopp, over all a * b rows of all ranks."""
         rows = logits.flatten(0, 1).float()
-        balanced = sinkhorn_knopp(rows, temperature, self.config.distillation.sinkhorn_iterations, self.all_reduce)
+        balanced = sinkhorn_knopp(
+            rows,
+            temperature,
+            self.config.distillation.sinkhorn_iterations,
+            self.all_reduce,
+            self.all_reduce_max,
+        )
         return balanced.unflatten(0, logits.shape[:2])
 
     def _distil(self, cls: Tensor, views: Inputs, probabilities: Tensor) -> Tensor:

@@ -189,9 +189,8 @@ def test_centred_softmax_equals_its_definition() -> None:
 
 
 def _slow_sinkhorn(logits: Tensor, temperature: float, iterations: int) -> np.ndarray:
-    """Scaling of rows and columns by loops, in float64, from rows that are softmaxes."""
+    """Scaling of columns and rows by loops, in float64, from exp(logits / temperature), columns first (DINOv3)."""
     table = [[math.exp(value / temperature) for value in row] for row in logits.double().tolist()]
-    table = [[value / sum(row) for value in row] for row in table]
     for _ in range(iterations):
         sums = [sum(row[k] for row in table) for k in range(len(table[0]))]
         table = [[value / sums[k] for k, value in enumerate(row)] for row in table]
@@ -200,8 +199,10 @@ def _slow_sinkhorn(logits: Tensor, temperature: float, iterations: int) -> np.nd
 
 
 @pytest.mark.parametrize("iterations", [1, 3, 10])
-def test_sinkhorn_knopp_equals_the_slow_one(iterations: int) -> None:
-    logits = _draw(9, 5)
+@pytest.mark.parametrize("spread", [0.0, 3.0])
+def test_sinkhorn_knopp_equals_the_slow_one(iterations: int, spread: float) -> None:
+    # Rows of very different lengths: those are where it matters what an iteration begins with.
+    logits = _draw(9, 5) + spread * _draw(9, 1, seed=4)
     found = sinkhorn_knopp(logits, 0.3, iterations)
     np.testing.assert_allclose(found.numpy(), _slow_sinkhorn(logits, 0.3, iterations), rtol=1e-4, atol=1e-7)
 
@@ -234,22 +235,28 @@ def test_a_prototype_that_all_rows_prefer_is_shared_out() -> None:
 
 
 def _on_ranks(parts: list[Tensor], iterations: int) -> Tensor:
-    """Every part by a rank of its own: threads that meet at a barrier to add up their columns."""
+    """Every part by a rank of its own: threads that meet at a barrier to reduce their columns."""
     barrier, posted = threading.Barrier(len(parts)), [torch.empty(0)] * len(parts)
     results = [torch.empty(0)] * len(parts)
 
-    def reducer(rank: int) -> Callable[[Tensor], Tensor]:
-        def reduce_sum(columns: Tensor) -> Tensor:
+    def reducer(rank: int, over_ranks: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        def reduce(columns: Tensor) -> Tensor:
             posted[rank] = columns.clone()
             barrier.wait(timeout=20)
-            total = torch.stack(posted).sum(dim=0)
+            result = over_ranks(torch.stack(posted))
             barrier.wait(timeout=20)
-            return columns.copy_(total)
+            return columns.copy_(result)
 
-        return reduce_sum
+        return reduce
 
     def work(rank: int) -> None:
-        results[rank] = sinkhorn_knopp(parts[rank], 0.07, iterations, reducer(rank))
+        results[rank] = sinkhorn_knopp(
+            parts[rank],
+            0.07,
+            iterations,
+            reducer(rank, lambda columns: columns.sum(dim=0)),
+            reducer(rank, lambda columns: columns.amax(dim=0)),
+        )
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(parts))]
     for thread in threads:
@@ -317,6 +324,8 @@ def test_what_does_not_fit_is_refused() -> None:
         centred_softmax(teacher, 0.1, torch.zeros(6))
     with pytest.raises(ValueError, match="iterations are 0"):
         sinkhorn_knopp(teacher[0], 0.1, 0)
+    with pytest.raises(ValueError, match="both reduce_sum and reduce_max"):
+        sinkhorn_knopp(teacher[0], 0.1, 3, lambda columns: columns)
     with pytest.raises(ValueError, match=r"give \[rows, prototypes\]"):
         sinkhorn_knopp(teacher, 0.1, 3)
     with pytest.raises(ValueError, match="a centre of 0 rows"):

@@ -43,6 +43,15 @@ def test_equals_the_slow_loss_and_its_gradient(n: int, group: int) -> None:
     torch.testing.assert_close(cls.grad, reference.grad, rtol=1e-4, atol=1e-6)
 
 
+def test_rows_that_nearly_coincide_find_their_nearest() -> None:
+    """Cosines of neighbors 2e-4 and less apart are equal in float32: the nearest has to be found with more digits."""
+    angles = torch.tensor([0.0, 1e-4, 1.5e-4, 3e-4, 3.2e-4, 9e-4], dtype=torch.float64)
+    cls = torch.stack([angles.cos(), angles.sin()], dim=1).float()
+    expected = [1e-4, 5e-5, 5e-5, 2e-5, 2e-5, 5.8e-4]
+    found = nearest_squared(cls, 6).sqrt()
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=0.02, atol=0)
+
+
 def test_a_batch_split_at_multiples_of_the_group_adds_up() -> None:
     cls = _rows(19)
     parts = [cls[:8], cls[8:12], cls[12:]]

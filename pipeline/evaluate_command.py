@@ -135,7 +135,7 @@ def _pictures(options: argparse.Namespace) -> tuple[PictureSource, PictureSource
 
 
 def _table(record: dict[str, Any]) -> Any:
-    """All figures, the one that counts first."""
+    """The figures, the one that counts first."""
     from rich.table import Table
 
     size = "x".join(map(str, record["size"]))
@@ -148,7 +148,9 @@ def _table(record: dict[str, Any]) -> Any:
     for name in ("value", "mean predictor")[: len(columns)]:
         table.add_column(name, justify="right")
     first = record["metric"]
-    for name in [first, *(name for name in record["figures"] if name != first)]:
+    # Of a part of the body its average precision and recall; --json has all that was measured.
+    shown = [name for name in record["figures"] if "/" not in name or name.endswith(("/ap", "/ar"))]
+    for name in [first, *(name for name in shown if name != first)]:
         values = (f"{column[name]:.4f}" if name in column else "" for column in columns)
         table.add_row(name, *values, style="bold" if name == first else None, end_section=name == first)
     return table

@@ -81,8 +81,10 @@ def checked_pictures(
         DataError: they cannot be used, or lack what a task needs; the message lists the first problems and the fixes.
     """
     try:
+        for part in setup.parts.values():
+            part.check()
         train, held_out = open_pictures(data)
-    except ValueError as error:  # of a keypoint set
+    except ValueError as error:  # of a keypoint set, or of a folder of backgrounds
         raise DataError(str(error)) from None
     if isinstance(data, SyntheticConfig):
         refuse(misfits(setup, data))

@@ -20,7 +20,9 @@ from training.data.labelled import IGNORE_PART, Picture, pointmap
 from training.models.heads import HeadConfig
 from training.tasks.albedo import Albedo, AlbedoConfig
 from training.tasks.augment import RECIPES, AugmentConfig, augment
+from training.tasks.backgrounds import Backgrounds, composite
 from training.tasks.canonical import canonical_scale
+from training.tasks.dense_task import required
 from training.tasks.frames import Frame, Size, letterbox, stretch
 from training.tasks.keypoint_sets import convert, keypoint_set
 from training.tasks.normal import Normal, NormalConfig
@@ -28,7 +30,7 @@ from training.tasks.pointmap import Pointmap, PointmapConfig
 from training.tasks.pose import Pose, PoseConfig
 from training.tasks.random_frames import PARTS_FRAMES, DenseFrameConfig, draw_dense_frame
 from training.tasks.segmentation import Segmentation, SegmentationConfig
-from training.tasks.warp import move
+from training.tasks.warp import move, warp, warp_labels
 
 Image = npt.NDArray[np.uint8]
 Targets = dict[str, Tensor]
@@ -102,6 +104,10 @@ class TaskSetup(Setup):
     def add(self, metric: Any, picture: Picture, frames: list[Frame], output: Any) -> None:
         """Add a picture to the metric, from the model's output for all its crops, on the CPU."""
 
+    def check(self) -> None:
+        """See that what training needs besides pictures is there; ValueError with the fix where not."""
+        return
+
     def new_metric(self) -> Metric:
         """Empty."""
         return self.metric.metric(self.metric.config())
@@ -161,7 +167,10 @@ class PoseSetup(TaskSetup):
         )
 
     def new_metric(self) -> Metric:
-        return METRICS["pose"].metric(PoseMetricConfig(sigmas=tuple(self.task.set.sigmas.tolist())))
+        points = self.task.set
+        # The parts of the set are measured on their own, as released; one that is the whole set adds nothing.
+        groups = {name: tuple(part.tolist()) for name, part in points.parts.items() if 0 < len(part) < len(points)}
+        return METRICS["pose"].metric(PoseMetricConfig(sigmas=tuple(points.sigmas.tolist()), groups=groups))
 
     def head(self, config: HeadConfig) -> HeadConfig:
         return replace(config, out_channels=len(self.task.set))
@@ -184,9 +193,12 @@ class DenseSetup(TaskSetup):
         }
         return move(replace(picture, **unused), frame)
 
+    def drawn(self, picture: Picture, rng: np.random.Generator) -> Picture:
+        """The picture in a frame that is drawn for training."""
+        return self.moved(picture, draw_dense_frame(rng, picture.size, self.size, self.frames).frame)
+
     def sample(self, picture: Picture, rng: np.random.Generator) -> tuple[Image, Targets] | None:
-        frame = draw_dense_frame(rng, picture.size, self.size, self.frames)
-        moved = self.moved(picture, frame)
+        moved = self.drawn(picture, rng)
         if self.task.rejection(moved) is not None:
             return None
         return augment(moved.image, rng, self.augmentation), self.task.targets(moved)
@@ -223,10 +235,31 @@ class SegmentationSetup(DenseSetup):
     ) -> None:
         super().__init__(size, augmentation, frames or PARTS_FRAMES)
         self.task = Segmentation(config)
+        self.backgrounds = None if config.backgrounds is None else Backgrounds(config.backgrounds)
 
     def moved(self, picture: Picture, frame: Frame) -> Picture:
         plain = replace(picture, normals=None, depth=None, albedo=None, keypoints=None)
         return move(plain, frame, flip_parts=self.task.config.classes.flip)
+
+    def check(self) -> None:
+        if self.backgrounds is not None:
+            len(self.backgrounds)
+
+    def drawn(self, picture: Picture, rng: np.random.Generator) -> Picture:
+        parts = required(picture.parts, "parts", picture)
+        config, background = self.task.config, self.task.config.classes.background
+        if self.backgrounds is not None and rng.random() < config.background_probability:
+            other = self.backgrounds.draw(rng, picture.size)
+            picture = replace(picture, image=composite(picture.image, parts != background, other))
+        frame, window = draw_dense_frame(
+            rng, picture.size, self.size, self.frames, lambda found: self.task.accepts(warp_labels(parts, found))
+        )
+        moved = self.moved(picture, frame)
+        if not frame.axis_aligned and config.rotation_border == "background" and background is not None:
+            inside = warp(np.ones(window.size, np.bool_), window.inverse().then(frame))
+            assert moved.parts is not None
+            moved = replace(moved, parts=np.where(inside, moved.parts, np.uint8(background)))
+        return moved
 
     def add(self, metric: Any, picture: Picture, frames: list[Frame], output: Any) -> None:
         metric.update(self.task.decode(output, frames[0]), picture.parts)

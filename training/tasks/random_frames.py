@@ -7,7 +7,7 @@ the sample, and the frame is a function of that key.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -66,39 +66,52 @@ PARTS_FRAMES = DenseFrameConfig(
 """The released recipe of body-part segmentation."""
 
 
+ZOOM_TRIES = 10
+"""Windows that are drawn until one is accepted (released); the last one is taken."""
+
+
+class DenseFrame(NamedTuple):
+    """The frame of an image for a dense task.
+
+    Attributes:
+        frame: image -> what the model sees.
+        window: image -> what was left of it after zoom and crop; rotation, mirror and fit come after it. Pixels of the
+            frame that lie outside of the window are there because of the rotation.
+    """
+
+    frame: Frame
+    window: Frame
+
+
 def draw_dense_frame(
     rng: np.random.Generator,
     source: Size,
     size: Size,
     config: DenseFrameConfig,
     accept: Callable[[Frame], bool] | None = None,
-    tries: int = 10,
-) -> Frame:
-    """Draw the frame of one picture for a dense task.
+) -> DenseFrame:
+    """Draw the frame of one image for a dense task.
 
     Args:
         rng: of the sample.
-        source: (height, width) of the picture.
+        source: (height, width) of the image.
         size: of the frame.
         config: what may happen.
-        accept: whether a frame will do (released parts: no class above 75 % of a crop); None: any.
-        tries: the last frame drawn is taken after so many (released: 10).
+        accept: whether the window of a zoom will do (released parts: no class above 75 % of it), else another place is
+            drawn at the same zoom, up to `ZOOM_TRIES` in all; None: any.
     """
     fit = letterbox if config.fit == "letterbox" else stretch
-    for _ in range(tries):
-        frame = identity(source)
-        if rng.random() < config.zoom_probability:
-            frame = frame.then(_draw_zoom(rng, source, size, config.zoom))
-        if rng.random() < config.crop_probability:
-            frame = frame.then(_draw_crop(rng, frame.size, config))
-        if rng.random() < config.rotation_probability:
-            frame = frame.then(rotate(frame.size, config.rotation * (2 * rng.random() - 1)))
-        if rng.random() < config.flip_probability:
-            frame = frame.then(mirror(frame.size))
-        frame = frame.then(fit(frame.size, size))
-        if accept is None or accept(frame):
-            break
-    return frame
+    frame = identity(source)
+    if rng.random() < config.zoom_probability:
+        frame = _draw_zoom(rng, source, size, config.zoom, accept)
+    if rng.random() < config.crop_probability:
+        frame = frame.then(_draw_crop(rng, frame.size, config))
+    window = frame
+    if rng.random() < config.rotation_probability:
+        frame = frame.then(rotate(frame.size, config.rotation * (2 * rng.random() - 1)))
+    if rng.random() < config.flip_probability:
+        frame = frame.then(mirror(frame.size))
+    return DenseFrame(frame.then(fit(frame.size, size)), window)
 
 
 def _draw_crop(rng: np.random.Generator, source: Size, config: DenseFrameConfig) -> Frame:
@@ -113,13 +126,23 @@ def _draw_crop(rng: np.random.Generator, source: Size, config: DenseFrameConfig)
     return identity(source)
 
 
-def _draw_zoom(rng: np.random.Generator, source: Size, size: Size, zoom: tuple[float, float]) -> Frame:
+def _draw_zoom(
+    rng: np.random.Generator,
+    source: Size,
+    size: Size,
+    zoom: tuple[float, float],
+    accept: Callable[[Frame], bool] | None,
+) -> Frame:
     """The picture fitted into the frame, times the zoom, cut or padded to the frame's size."""
     factor = min(size[0] / source[0], size[1] / source[1]) * rng.uniform(*zoom)
     resized = (max(1, round(source[0] * factor)), max(1, round(source[1] * factor)))
     # Where the picture is the smaller one the padding goes right and below, as padding before a crop does.
-    top, left = (int(rng.integers(max(0, length - side) + 1)) for length, side in zip(resized, size, strict=True))
-    return stretch(source, resized).then(crop(resized, (left, top, size[1], size[0])))
+    for _ in range(ZOOM_TRIES):
+        top, left = (int(rng.integers(max(0, length - side) + 1)) for length, side in zip(resized, size, strict=True))
+        frame = stretch(source, resized).then(crop(resized, (left, top, size[1], size[0])))
+        if accept is None or accept(frame):
+            break
+    return frame
 
 
 class PoseFrameConfig(Config):

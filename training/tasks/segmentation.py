@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from curation.config import Config
@@ -31,11 +33,38 @@ class SegmentationConfig(Config):
     min_foreground: float = Field(
         0.01, ge=0, le=1, description="training leaves out frames with a smaller share of labelled parts (released)"
     )
+    max_class_share: float = Field(
+        0.75,
+        gt=0,
+        le=1,
+        description="share of a zoomed window's labelled pixels that one class may have; else another window is drawn "
+        "(released; up to 10 times)",
+    )
+    rotation_border: Literal["background", "ignore"] = Field(
+        "background",
+        description="label of the corners that a rotation brings in from outside of the image: background (released), "
+        "or ignored",
+    )
+    backgrounds: str | None = Field(
+        None, description="folder of images that training puts behind people (released: BG-20k); null: none"
+    )
+    background_probability: float = Field(
+        0.8, ge=0, le=1, description="share of training images whose background is replaced, where there are others"
+    )
     guard: bool = Field(
         False,
         description="nan and infinite terms become 0 (released: true). Ours is off: a model that has diverged would "
         "show a loss of 0, and the run's own guard (watch.guard) could not see it",
     )
+
+    @model_validator(mode="after")
+    def _background_is_known(self) -> SegmentationConfig:
+        if self.backgrounds is not None and self.classes.background is None:
+            raise ValueError(
+                "backgrounds are given, and the classes have no background, so that no pixel can be replaced. Name the "
+                "background of the classes, or give null for backgrounds"
+            )
+        return self
 
 
 class Segmentation:
@@ -57,6 +86,12 @@ class Segmentation:
         if share < self.config.min_foreground:
             return f"{share:.2%} labelled parts, less than min_foreground {self.config.min_foreground:.2%}"
         return None
+
+    def accepts(self, labels: npt.NDArray[np.uint8]) -> bool:
+        """Whether a window with these labels, uint8 [h, w], is varied enough to train on (`max_class_share`)."""
+        counts = np.bincount(labels.ravel(), minlength=256)
+        counts[IGNORE_PART] = 0
+        return bool(0 < counts.max() <= self.config.max_class_share * counts.sum())
 
     def targets(self, picture: Picture) -> dict[str, Tensor]:
         """`labels`: uint8 [H, W], 0..classes-1 or 255 = ignore.

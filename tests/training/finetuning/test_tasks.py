@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import torch
 
 from tests.fixtures.finetuning import TASKS, finetune_config
+from training.data.labelled import Picture
 from training.finetuning.pictures import open_pictures
-from training.finetuning.tasks import DenseSetup, PoseSetup, TaskSetup, stacked
+from training.finetuning.tasks import DenseSetup, PoseSetup, SegmentationSetup, TaskSetup, stacked
 from training.tasks import pose_codec
-from training.tasks.augment import RECIPES
+from training.tasks.augment import RECIPES, AugmentConfig
+from training.tasks.random_frames import DenseFrameConfig
+from training.tasks.segmentation import SegmentationConfig
 
 
 def made(name: str, **changes: Any) -> tuple[TaskSetup, Any]:
@@ -98,3 +103,83 @@ def test_pairs_of_outputs_stay_pairs() -> None:
     assert stacked(maps).shape == (2, 3, 2, 2)
     points, scales = stacked([(item, torch.ones(1, 1)) for item in maps])
     assert (points.shape, scales.shape) == ((2, 3, 2, 2), (2, 1))
+
+
+def halves(frames: dict[str, Any], **seg: Any) -> tuple[SegmentationSetup, Picture]:
+    """A setup that moves pictures in one way only; and a picture, class 5 but for a border of background."""
+    still = {f"{kind}_probability": 0.0 for kind in ("crop", "rotation", "zoom", "flip")}
+    setup = SegmentationSetup(
+        (96, 72), AugmentConfig(), DenseFrameConfig(**still | {"fit": "stretch"} | frames), SegmentationConfig(**seg)
+    )
+    parts = np.full((96, 72), 5, np.uint8)
+    parts[:2] = 0
+    return setup, Picture(
+        np.full((96, 72, 3), 200, np.uint8), parts > 0, np.where(parts > 0, 0, -1).astype(np.int16), parts=parts
+    )
+
+
+def rng(key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+@pytest.mark.parametrize(("border", "expected"), [("background", 0), ("ignore", 255)])
+def test_corners_that_a_rotation_brings_in_are_background(border: str, expected: int) -> None:
+    setup, picture = halves({"rotation_probability": 1.0, "rotation": 40.0}, rotation_border=border)
+    moved = setup.drawn(picture, rng(1))
+    assert moved.parts is not None
+    corners = moved.parts[[0, 0, -1, -1], [0, -1, 0, -1]]
+    assert corners.tolist() == [expected] * 4
+    assert (moved.image[[0, 0, -1, -1], [0, -1, 0, -1]] == 0).all()
+
+
+def test_the_padding_of_a_zoom_is_ignored_also_after_a_rotation() -> None:
+    zoomed = {"zoom_probability": 1.0, "zoom": (0.5, 0.5)}
+    setup, picture = halves(zoomed)
+    plain = setup.drawn(picture, rng(1)).parts
+    assert plain is not None
+    assert {5, 255} <= set(np.unique(plain).tolist())
+    assert plain[-1, -1] == 255  # the picture is in the upper left quarter
+    turned, _ = halves(zoomed | {"rotation_probability": 1.0, "rotation": 40.0})
+    labels = turned.drawn(picture, rng(1)).parts
+    assert labels is not None
+    assert labels[-1, -1] == 0  # from outside of the window
+    assert (labels == 255).mean() > 0.3  # its padding
+
+
+def test_zoomed_windows_are_varied_where_they_can_be() -> None:
+    """Half the picture is one class and half another: nine of ten windows of a quarter would show one of them only."""
+    parts = np.full((96, 72), 5, np.uint8)
+    parts[:48] = 7
+    picture = Picture(np.zeros((96, 72, 3), np.uint8), parts > 0, np.zeros((96, 72), np.int16), parts=parts)
+    shares = {}
+    for limit in (0.75, 1.0):
+        setup, _ = halves({"zoom_probability": 1.0, "zoom": (4.0, 4.0)}, max_class_share=limit)
+        drawn = [setup.drawn(picture, rng(key)).parts for key in range(60)]
+        shares[limit] = np.mean([max((labels == 5).mean(), (labels == 7).mean()) > 0.75 for labels in drawn])
+    assert shares[0.75] < 0.35 < 0.75 < shares[1.0]
+
+
+def test_backgrounds_are_replaced_behind_people_only(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "green.png"), np.full((60, 60, 3), (0, 200, 0), np.uint8))
+    setup, picture = halves({}, backgrounds=str(tmp_path), background_probability=1.0)
+    setup.check()
+    moved = setup.drawn(picture, rng(1))
+    assert (moved.image[:2] == (0, 200, 0)).all()
+    assert np.array_equal(moved.parts, picture.parts)
+    assert (picture.image == 200).all()
+    never, _ = halves({}, backgrounds=str(tmp_path), background_probability=0.0)
+    assert np.array_equal(never.drawn(picture, rng(1)).image, picture.image)
+    missing, _ = halves({}, backgrounds=str(tmp_path / "none"))
+    with pytest.raises(ValueError, match=r"backgrounds: .*does not exist.*Give a folder of images"):
+        missing.check()
+
+
+def test_pose_is_measured_by_parts_of_the_body_too() -> None:
+    setup, pictures = made("pose", task={"pose": {"keypoints": "sapiens308"}})
+    metric = setup.new_metric()
+    frames = [frame for frame, _ in setup.crops(pictures[0])]
+    outputs = [perfect(setup, pictures[0], number, frame) for number, frame in enumerate(frames)]
+    setup.add(metric, pictures[0], frames, stacked(outputs))
+    assert {"ap", *(f"{part}/ap" for part in ("body", "foot", "face", "left_hand", "right_hand"))} <= set(
+        metric.compute()
+    )

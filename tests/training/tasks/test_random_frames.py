@@ -44,7 +44,7 @@ def pose_frames(config: PoseFrameConfig, count: int = 300, labelled: int = 17) -
 
 def test_the_same_key_gives_the_same_frame() -> None:
     for config in (DenseFrameConfig(), PARTS_FRAMES):
-        first, again, other = (draw_dense_frame(rng(key), SOURCE, SIZE, config).matrix for key in (3, 3, 4))
+        first, again, other = (draw_dense_frame(rng(key), SOURCE, SIZE, config).frame.matrix for key in (3, 3, 4))
         np.testing.assert_array_equal(first, again)
         assert not np.array_equal(first, other)
     frames = pose_frames(PoseFrameConfig(), 4)
@@ -52,9 +52,13 @@ def test_the_same_key_gives_the_same_frame() -> None:
 
 
 def test_nothing_asked_for_is_the_plain_frame() -> None:
-    np.testing.assert_allclose(draw_dense_frame(rng(0), SOURCE, SIZE, PLAIN).matrix, letterbox(SOURCE, SIZE).matrix)
+    np.testing.assert_allclose(
+        draw_dense_frame(rng(0), SOURCE, SIZE, PLAIN).frame.matrix, letterbox(SOURCE, SIZE).matrix
+    )
     config = PLAIN.model_copy(update={"fit": "stretch"})
-    np.testing.assert_allclose(draw_dense_frame(rng(0), SOURCE, SIZE, config).matrix, stretch(SOURCE, SIZE).matrix)
+    np.testing.assert_allclose(
+        draw_dense_frame(rng(0), SOURCE, SIZE, config).frame.matrix, stretch(SOURCE, SIZE).matrix
+    )
     np.testing.assert_allclose(pose_frames(STILL, 1)[0].matrix, crop_around(BOX, SIZE, SOURCE).matrix)
 
 
@@ -62,7 +66,7 @@ def test_crops_keep_their_share_and_aspect_of_the_picture() -> None:
     config = PLAIN.model_copy(update={"crop_probability": 1.0, "fit": "stretch", "crop_tries": 100})
     shares, aspects = [], []
     for key in range(200):
-        frame = draw_dense_frame(rng(key), SOURCE, SIZE, config)
+        frame = draw_dense_frame(rng(key), SOURCE, SIZE, config).frame
         x0, y0, x1, y1 = frame.inverse().boxes((0, 0, SIZE[1], SIZE[0]))
         assert min(x0, y0) > -0.01
         assert (x1, y1) < (120.01, 90.01)
@@ -75,7 +79,7 @@ def test_crops_keep_their_share_and_aspect_of_the_picture() -> None:
 
 
 def test_flips_and_rotations_come_as_often_as_asked() -> None:
-    frames = [draw_dense_frame(rng(key), SOURCE, SIZE, PARTS_FRAMES) for key in range(400)]
+    frames = [draw_dense_frame(rng(key), SOURCE, SIZE, PARTS_FRAMES).frame for key in range(400)]
     assert 0.42 < np.mean([frame.flipped for frame in frames]) < 0.58
     assert 0.42 < np.mean([not frame.axis_aligned for frame in frames]) < 0.58
     posed = pose_frames(PoseFrameConfig(), 400)
@@ -83,18 +87,25 @@ def test_flips_and_rotations_come_as_often_as_asked() -> None:
     assert 0.52 < np.mean([not frame.axis_aligned for frame in posed]) < 0.68
 
 
-def test_a_frame_that_is_not_accepted_is_drawn_again() -> None:
+def test_a_window_that_is_not_accepted_is_drawn_again_at_the_same_zoom() -> None:
     seen: list[Frame] = []
+    zoomed = PLAIN.model_copy(update={"zoom_probability": 1.0, "zoom": (2.0, 2.0), "fit": "stretch"})
 
     def accept(frame: Frame) -> bool:
         seen.append(frame)
         return len(seen) == 3
 
-    frame = draw_dense_frame(rng(1), SOURCE, SIZE, PARTS_FRAMES, accept)
-    assert frame is seen[2]
+    frame, window = draw_dense_frame(rng(1), SOURCE, SIZE, zoomed, accept)
+    assert window is seen[2]
     assert len(seen) == 3
-    draw_dense_frame(rng(1), SOURCE, SIZE, PARTS_FRAMES, lambda frame: bool(seen.append(frame)), tries=4)
-    assert len(seen) == 7
+    assert len({found.scale for found in seen}) == 1
+    assert len({tuple(found.matrix[:, 2]) for found in seen}) == 3
+    np.testing.assert_allclose(frame.matrix, window.matrix)
+    draw_dense_frame(rng(1), SOURCE, SIZE, zoomed, lambda frame: bool(seen.append(frame)))
+    assert len(seen) == 3 + 10
+    # What is not zoomed is taken whole, whatever it shows.
+    draw_dense_frame(rng(1), SOURCE, SIZE, PLAIN, lambda frame: bool(seen.append(frame)))
+    assert len(seen) == 13
 
 
 def test_scales_shifts_and_rotations_stay_within_their_ranges_and_use_them() -> None:

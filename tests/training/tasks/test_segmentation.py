@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from training.data.labelled import Picture
 from training.models import create
@@ -54,6 +55,22 @@ def test_frames_with_less_than_a_hundredth_of_parts_do_not_train(pixels: int, fi
     labels = np.full((10, 10), fill, np.uint8)
     labels.flat[:pixels] = 5
     assert (Segmentation().rejection(picture(labels)) is not None) == rejected
+
+
+@pytest.mark.parametrize(
+    ("shares", "accepted"),
+    [({0: 75, 5: 25}, True), ({0: 76, 5: 24}, False), ({5: 76, 0: 24}, False), ({0: 30, 5: 20, 255: 50}, True),
+     ({0: 50, 255: 50}, False), ({255: 100}, False)],
+)  # fmt: skip
+def test_windows_with_one_class_above_three_quarters_are_drawn_again(shares: dict[int, int], accepted: bool) -> None:
+    labels = np.repeat(np.array(list(shares), np.uint8), list(shares.values())).reshape(10, 10)
+    assert Segmentation().accepts(labels) is accepted
+
+
+def test_backgrounds_need_a_background() -> None:
+    classes = PartClasses(names=("left", "right"), flip_pairs=((0, 1),), background=None)
+    with pytest.raises(ValidationError, match="no background, so that no pixel can be replaced"):
+        SegmentationConfig(classes=classes, backgrounds="folder")
 
 
 def test_loss_follows_the_configuration() -> None:

@@ -224,7 +224,7 @@ def _show(options: argparse.Namespace) -> int:
     def action() -> int:
         from pipeline.config import load_config, resolved, resolved_yaml
 
-        config = load_config(options.config, options.overrides)
+        config = load_config(options.config, options.overrides, writes=False)
         print(json.dumps(resolved(config), indent=2) if options.json else resolved_yaml(config), end="")
         return 0
 

@@ -134,7 +134,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), writes: bool = 
     """Read a YAML file and apply overrides.
 
     Args:
-        writes: False: for a command that writes no run, so that `output` may be absent; it is then "".
+        writes: False: for a command that neither reads the source nor writes a run, so that `output` and `source.path`
+            may be absent; they are then "".
         overrides: `key.path=value` strings; values are YAML, so `null`, numbers, lists and `{a: 1}` work.
 
     Raises:
@@ -155,9 +156,20 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), writes: bool = 
         raise ConfigError(f"{path} must hold a mapping of sections, got {type(data).__name__}")
     for override in overrides:
         apply_override(data, override)
-    without = not writes and "output" not in data
-    config = parse_config({**data, "output": "none"} if without else data, str(path))
-    return config.model_copy(update={"output": ""}) if without else config
+    return parse_config(data, str(path)) if writes else _parse_without_places(data, str(path))
+
+
+def _parse_without_places(data: dict[str, Any], where: str) -> PopulaceConfig:
+    """`parse_config` of a configuration that need not say yet which images and where to."""
+    source = data.get("source")
+    filled = {"output": "output"} | data
+    no_path = False
+    if isinstance(source, dict) and "path" not in source:
+        no_path, filled["source"] = True, {**source, "path": "source"}
+    config = parse_config(filled, where)
+    if no_path and config.source is not None:
+        config = config.model_copy(update={"source": config.source.model_copy(update={"path": ""})})
+    return config if "output" in data else config.model_copy(update={"output": ""})
 
 
 def parse_config(data: dict[str, Any], where: str = "configuration") -> PopulaceConfig:

@@ -96,6 +96,18 @@ def test_the_help_of_every_command_names_every_argument() -> None:
 # Configurations
 
 
+@pytest.mark.parametrize("recipe", sorted(path.name for path in (ROOT / "configs").glob("*.yaml")))
+def test_every_recipe_is_shown_without_saying_which_images_and_where_to(recipe: str, capsys: Captured) -> None:
+    assert main(["config", "show", str(ROOT / "configs" / recipe), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["output"] == ""
+    assert shown["source"] is None or shown["source"]["path"] == ""
+    task = (shown["finetune"] or {}).get("task", {})
+    for section in task.get("tasks", [task] if task else []):
+        assert section["augmentation"]["brightness"] == 32.0
+        assert section["kind"] == "pose" or 0 <= section["frames"]["flip_probability"] <= 1
+
+
 def test_show_masks_credentials_inside_of_urls(tmp_path: Path, capsys: Captured) -> None:
     corpora = "pretrain.data.corpora=[{path: 'https://user:SECRET@example.org/shards?sig=SECRET'}]"
     for flags in ([], ["--json"]):

@@ -17,11 +17,11 @@ from training.models.config import BackboneConfig
 from training.models.task_model import task_head_config
 from training.models.zoo import backbone_of
 from training.tasks.albedo import AlbedoConfig
-from training.tasks.augment import AugmentConfig
+from training.tasks.augment import RECIPES, AugmentConfig
 from training.tasks.normal import NormalConfig
 from training.tasks.pointmap import PointmapConfig
 from training.tasks.pose import PoseConfig
-from training.tasks.random_frames import DenseFrameConfig
+from training.tasks.random_frames import PARTS_FRAMES, DenseFrameConfig
 from training.tasks.segmentation import SegmentationConfig
 
 if TYPE_CHECKING:
@@ -35,7 +35,18 @@ if TYPE_CHECKING:
 
 
 class _TaskSection(Config):
-    augmentation: AugmentConfig | None = Field(None, description="null: the released recipe of the task")
+    augmentation: AugmentConfig = Field(AugmentConfig(), description="null: the released recipe of the task")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _released(cls, values: Any) -> Any:
+        """What is not given is the released recipe, and is shown as what it is."""
+        if not isinstance(values, dict):
+            return values
+        given = {
+            name: value for name, value in values.items() if value is not None or name not in ("augmentation", "frames")
+        }
+        return {"augmentation": RECIPES[cls.model_fields["kind"].default], **given}
 
 
 class PoseSection(_TaskSection):
@@ -49,7 +60,7 @@ class SegSection(_TaskSection):
     """Body parts."""
 
     kind: Literal["seg"] = "seg"
-    frames: DenseFrameConfig | None = Field(None, description="null: the released recipe of body parts")
+    frames: DenseFrameConfig = Field(PARTS_FRAMES, description="null: the released recipe of body parts")
     seg: SegmentationConfig = Field(default_factory=SegmentationConfig)
 
 

@@ -49,6 +49,7 @@ import numpy.typing as npt
 from curation.codecs import containers, jpeg, pillow, raster
 from curation.codecs.base import ALL_FORMATS, DecodeConfig, Decoded, Format, Header, Problem, working_size
 from curation.codecs.sniff import sniff
+from curation.content import kind_of_content
 from curation.reasons import Reason
 from curation.records import Pixels
 
@@ -83,7 +84,7 @@ def read_header(data: bytes, config: DecodeConfig) -> Header | Problem:
         return Problem(Reason.EMPTY, "zero bytes")
     found = sniff(data)
     if found is None:
-        return Problem(Reason.NOT_AN_IMAGE, f"starts with {data[:12]!r}")
+        return Problem(Reason.NOT_AN_IMAGE, f"{len(data)} bytes, {kind_of_content(data)}")
     name, decodable = found
     if not decodable or name not in config.formats:
         return Problem(Reason.UNSUPPORTED_FORMAT, name)

@@ -73,7 +73,7 @@ DESCRIPTIONS: dict[Reason, str] = {
     Reason.ADDRESS_REFUSED: "the URL leads to a private, loopback or link-local address",
     Reason.DOWNLOAD_FAILED: "no HTTP response after retries (DNS, time-out, connection)",
     Reason.HTTP_ERROR: "the server answered with an error status",
-    Reason.OPTED_OUT: "the publisher opted out (X-Robots-Tag noai or noimageai, or an opt-out column)",
+    Reason.OPTED_OUT: "the publisher opted out (an HTTP header, a key of the metadata, or XMP in the image)",
     Reason.NOT_AN_IMAGE: "the bytes are not an image in any known format",
     Reason.UNSUPPORTED_FORMAT: "an image format that is recognised and not decoded",
     Reason.TRUNCATED: "the image data ends early",

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from curation.codecs.rights import data_mining
 from curation.config import fingerprint
 from curation.decode import DecodeConfig, Header, Problem, read_header
 
@@ -17,11 +18,12 @@ class HeaderScorer:
 
     Columns: `format` and `mode` (see `curation.decode.Header`); `width`, `height`, `short_side`, `long_side` in
     pixels, orientation applied; `aspect` = long / short >= 1; `orientation` EXIF 1..8; `frames`; `bytes`;
-    `sha256`, 64 hex characters. `bytes` and `sha256` are there for every row, the rest is None without a header.
+    `data_mining`, what the image says of it (`curation.codecs.rights`), None when nothing; `sha256`, 64 hex characters.
+    `bytes` and `sha256` are there for every row, the rest is None without a header.
     """
 
     name: ClassVar[str] = "header"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     columns: ClassVar[Mapping[str, pa.DataType]] = {
         "format": pa.string(),
         "mode": pa.string(),
@@ -32,6 +34,7 @@ class HeaderScorer:
         "aspect": pa.float32(),
         "orientation": pa.int8(),
         "frames": pa.int32(),
+        "data_mining": pa.string(),
         "bytes": pa.int64(),
         "sha256": pa.string(),
     }
@@ -61,5 +64,6 @@ class HeaderScorer:
                 aspect=long / short,
                 orientation=header.orientation,
                 frames=header.frames,
+                data_mining=data_mining(data, header.format),
             )
         return columns, header

@@ -1,4 +1,4 @@
-"""Licences and opt-outs in the metadata that came with a picture."""
+"""Licences in the metadata that came with an image."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ _WORDS = (
     ("share-alike", "sa"),
 )
 _UNSTATED = {"", "none", "null", "n/a", "na", "unknown", "unspecified", "-", "?"}
-_TRUE = {"1", "true", "yes", "y", "on"}
-_DIRECTIVES = {"noai", "noimageai"}
 
 
 def normalised_licence(text: Any) -> str | None:
@@ -65,31 +63,10 @@ def normalised_licence(text: Any) -> str | None:
     return token if _TOKEN.match(token) else None
 
 
-def opted_out(metadata: Mapping[str, Any], keys: Sequence[str]) -> bool:
-    """True when one of the keys (case and `-`/`_` do not matter) says that the publisher opted out.
-
-    A key counts when its value is true, 1 or "true"/"yes", or is a list of directives or a text with `noai` or
-    `noimageai` among its words, as in X-Robots-Tag.
-    """
-    wanted = {_key(key) for key in keys}
-    return any(_says_no(value) for key, value in metadata.items() if _key(key) in wanted)
-
-
 def first_value(metadata: Mapping[str, Any], keys: Sequence[str]) -> Any:
     """The value of the first key that the metadata has with something in it (case and `-`/`_` do not matter)."""
     by_key = {_key(key): value for key, value in metadata.items() if value not in (None, "")}
     return next((by_key[_key(key)] for key in keys if _key(key) in by_key), None)
-
-
-def _says_no(value: Any) -> bool:
-    if isinstance(value, (bool, int, float)):
-        return value == 1
-    if isinstance(value, (list, tuple)):
-        return any(_says_no(item) for item in value if isinstance(item, str))
-    if not isinstance(value, str):
-        return False
-    text = value.strip().lower()
-    return text in _TRUE or bool(_DIRECTIVES & set(re.split(r"[^a-z]+", text)))
 
 
 def _key(name: str) -> str:

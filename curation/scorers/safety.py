@@ -10,13 +10,13 @@ import pyarrow as pa
 from pydantic import Field
 
 from curation.records import Batch
+from curation.rights import OPT_OUT_KEYS, opted_out, prohibits
 from curation.scorers.base import Scorer, ScorerConfig, Weights
 from curation.scorers.block_lists import ContentLists, PerceptualLists, as_phash, list_file
-from curation.scorers.licences import first_value, normalised_licence, opted_out
+from curation.scorers.licences import first_value, normalised_licence
 from curation.scorers.weights import hashed
 
 LICENCE_KEYS = ("licence", "license", "licence_url", "license_url", "rights")
-OPT_OUT_KEYS = ("noai", "noimageai", "opt_out", "optout", "opted_out", "robots", "x_robots_tag")
 
 
 class SafetyConfig(ScorerConfig):
@@ -31,7 +31,7 @@ class SafetyConfig(ScorerConfig):
     )
     licence_keys: tuple[str, ...] = Field(LICENCE_KEYS, description="metadata keys, the first that has a value counts")
     opt_out_keys: tuple[str, ...] = Field(
-        OPT_OUT_KEYS, description="metadata keys that say that the publisher opted out"
+        OPT_OUT_KEYS, description="metadata keys that may say that the publisher opted out (see `curation.rights`)"
     )
 
     def identity(self) -> dict[str, Any]:
@@ -48,7 +48,8 @@ class SafetyScorer(Scorer):
         blocked_by: string, the file name of the list, null if on none. A content match comes before a perceptual one.
         block_distance: int16, 0 for a content match, else the Hamming distance; null if on no list.
         licence: string, see `curation.scorers.licences.normalised_licence`; null if unknown.
-        opt_out: bool, false when the metadata says nothing.
+        opt_out: bool, whether the metadata or the image itself (`data_mining` of the header) opts out, as
+            `curation.rights` has it; false when nothing is said.
 
     A list may be secret (hashes of child sexual abuse material from a hotline, takedown requests): keep the file
     readable for the workers only, and give it a name that may be seen. Only that name and the file's SHA-256 enter the
@@ -67,9 +68,9 @@ class SafetyScorer(Scorer):
         "licence": pa.string(),
         "opt_out": pa.bool_(),
     }
-    needs = ("sha256", "phash", "phash_degenerate", "metadata")
+    needs = ("sha256", "phash", "phash_degenerate", "metadata", "data_mining")
     needs_pixels = False
-    version = 1
+    version = 2
 
     def __init__(self, config: SafetyConfig) -> None:
         super().__init__(config)
@@ -94,13 +95,13 @@ class SafetyScorer(Scorer):
     def score(self, batch: Batch) -> dict[str, Sequence[Any]]:
         columns: dict[str, Any] = {name: [] for name in self.columns}
         rows = zip(*(batch.columns[name] for name in self.needs), strict=True)
-        for sha256, phash, degenerate, metadata in rows:
+        for sha256, phash, degenerate, metadata, embedded in rows:
             blocked_by, distance = self._blocked(sha256, None if degenerate else as_phash(phash))
             fields = _fields(metadata)
             columns["blocked_by"].append(blocked_by)
             columns["block_distance"].append(distance)
             columns["licence"].append(normalised_licence(first_value(fields, self.config.licence_keys)))
-            columns["opt_out"].append(opted_out(fields, self.config.opt_out_keys))
+            columns["opt_out"].append(opted_out(fields, self.config.opt_out_keys) or prohibits(embedded))
         return columns
 
     def _read(self) -> tuple[ContentLists, PerceptualLists]:

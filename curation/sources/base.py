@@ -86,6 +86,10 @@ class Source(ABC):
         """Files that were seen and are not inputs, counted by extension; filled in by `units()`."""
         return {}
 
+    def ignored_examples(self) -> list[str]:
+        """Names of a few of the ignored files; filled in by `units()`."""
+        return []
+
     @staticmethod
     def fingerprint(units: Sequence[Unit]) -> str:
         """Identity of the listing: names and sizes of all files."""

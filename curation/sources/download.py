@@ -20,7 +20,7 @@ from curation.reasons import Reason
 from curation.records import Payload
 from curation.sources.addresses import AddressPolicy, AddressRefusedError, BadUrlError, GuardedResolver
 from curation.sources.redact import describe, redact_url
-from curation.sources.responses import decoded, error_code, join_url, parse_url, retry_after, robots_directives
+from curation.sources.responses import decoded, error_code, header_opt_outs, join_url, parse_url, retry_after
 
 REDIRECTS = frozenset([301, 302, 303, 307, 308])
 MAX_BACKOFF_S = 60.0
@@ -42,9 +42,11 @@ class DownloadConfig(Config):
     )
     user_agent: str = Field("Populace/0.1 (image corpus builder)", description="User-Agent header")
     contact: str = Field("", description="URL or e-mail address that is added to the User-Agent: say who you are")
-    respect_robots_tag: bool = Field(True, description="drop what X-Robots-Tag opts out (opted_out)")
+    respect_robots_tag: bool = Field(
+        True, description="drop what the headers X-Robots-Tag and TDM-Reservation opt out (opted_out)"
+    )
     opt_out_directives: tuple[str, ...] = Field(
-        ("noai", "noimageai"), description="X-Robots-Tag directives that opt out, for any user agent they name"
+        ("noai", "noimageai", "noml"), description="X-Robots-Tag directives that opt out, for any user agent they name"
     )
     allow_private_addresses: bool = Field(
         False, description="allow private, loopback, link-local and other special addresses: a hole, for tests only"
@@ -192,9 +194,9 @@ class Downloader:
             location = response.headers.get("Location")
             redirect = status in REDIRECTS and location is not None
             if self.config.respect_robots_tag and (redirect or 200 <= status < 300):
-                directives = self._opt_out.intersection(robots_directives(response.headers.getall("X-Robots-Tag", [])))
-                if directives:
-                    return Tried(Payload(None, Reason.OPTED_OUT, f"X-Robots-Tag: {', '.join(sorted(directives))}"))
+                said = header_opt_outs(response.headers, self._opt_out)
+                if said:
+                    return Tried(Payload(None, Reason.OPTED_OUT, "; ".join(said)))
             if redirect:
                 return join_url(url, location or "")
             if not 200 <= status < 300:

@@ -179,6 +179,14 @@ class Files:
         fs, _ = self._fs()
         return int(with_retries(lambda: fs.size(self._full(name))))
 
+    def version(self, name: str) -> str:
+        """Changes when the file does, as far as the file system tells without reading it."""
+        if self.local:
+            info = os.stat(self._full(name))
+            return f"{info.st_size}-{info.st_mtime_ns}-{info.st_ino}"
+        fs, _ = self._fs()
+        return str(with_retries(lambda: fs.ukey(self._full(name))))
+
     def read(self, name: str, max_bytes: int) -> bytes:
         """The whole file.
 

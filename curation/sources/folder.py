@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -13,13 +15,19 @@ from curation.records import Locator, Payload, record_id
 from curation.sources.base import Source, SourceError, Unit
 from curation.sources.failures import failure
 from curation.sources.filesystem import Entry, Files, read_ahead
-from curation.sources.metadata import MAX_SIDECAR_BYTES, normalise, sidecar_values
+from curation.sources.metadata import MAX_SIDECAR_BYTES, sidecar_metadata
+from curation.sources.metadata_tables import MetadataTable, cached_table, rows_of
 from curation.sources.names import IMAGE_EXTENSIONS, extension_label, split_extension
 from curation.sources.redact import describe, redact_url
+from curation.sources.sidecars import SIDECARS, Sidecars, is_table, table_folders
 from curation.sources.storage import StorageConfig
 
 UNIT_FILES = 10_000
-SIDECARS = ("json", "txt")
+BATCH = 256
+"""Images whose rows of tables are held at the same time."""
+MAX_EXAMPLES = 3
+
+log = logging.getLogger(__name__)
 
 
 class FolderConfig(StorageConfig):
@@ -28,6 +36,11 @@ class FolderConfig(StorageConfig):
     kind: Literal["folder"] = "folder"
     extensions: tuple[str, ...] = Field(
         IMAGE_EXTENSIONS, description="file extensions that are inputs, any case; files with none are inputs as well"
+    )
+    sniff: bool = Field(
+        False,
+        description="take files of every other extension for inputs too (photo.jpg?w=300, photo.jpg_large, "
+        "photo.jpg.1), so that their content decides; sidecars stay sidecars",
     )
 
     @field_validator("extensions")
@@ -39,8 +52,10 @@ class FolderConfig(StorageConfig):
 class FolderSource(Source):
     """Files with an image extension, and files with no extension (content-addressed pools), are inputs.
 
-    `<stem>.json` (an object of metadata) and `<stem>.txt` (a caption) beside an image belong to it. Hidden files,
-    `__MACOSX` and other extensions are ignored and counted. Links are followed; the uri is the relative path.
+    Sidecars beside an image and `metadata.jsonl` or `metadata.csv` in its folder or one above become its metadata, by
+    the rules of `curation.sources.sidecars`. Hidden files, `__MACOSX`, sidecars without an image and other extensions
+    are ignored and counted; with `sniff` the files of other extensions are inputs too, and those that are no images get
+    a row with reason not_an_image. Links are followed; the uri is the relative path.
     """
 
     config: FolderConfig
@@ -49,6 +64,7 @@ class FolderSource(Source):
         super().__init__(config)
         self.files = Files(config.path, config.storage_options)
         self._ignored: dict[str, int] = {}
+        self._examples: list[str] = []
 
     def units(self) -> list[Unit]:
         """Runs of at most 10,000 inputs with their sidecars, by name."""
@@ -67,40 +83,68 @@ class FolderSource(Source):
             raise
         except Exception as error:
             raise SourceError(f"source.path: {shown} cannot be listed: {describe(error)}") from error
-        inputs, sidecars, ignored = self._sort_out(listing.entries)
-        for entry in ignored:
+        found = self._sort_out(listing.entries)
+        inputs = found.inputs
+        units, used = self._in_units(found)
+        unused = [*found.rest, *(entry for entry in found.sidecars.all() if entry.name not in used)]
+        unused += [entry for entry in found.tables if entry.name not in used]
+        for entry in unused:
             listing.skipped[extension_label(entry.name)] += 1
         self._ignored = dict(sorted(listing.skipped.items()))
+        self._examples = sorted(entry.name for entry in unused)[:MAX_EXAMPLES]
         if not inputs:
             raise SourceError(
                 f"source.path: {shown} holds no images. Seen and ignored: {self._ignored or 'nothing'}. "
-                "Extensions are set by source.extensions; tars need source.kind=webdataset, Parquet files parquet."
+                "Extensions are set by source.extensions, and source.sniff=true takes every file for an image that "
+                "has the content of one; tars need source.kind=webdataset, Parquet files parquet."
             )
-        units = []
-        for start in range(0, len(inputs), UNIT_FILES):
-            run = inputs[start : start + UNIT_FILES]
-            entries = set(run)
-            for entry in run:
-                entries.update(sidecars.get(self._stem(entry.name), ()))
-            ordered = sorted(entries, key=lambda entry: entry.name)
-            units.append(Unit(run[0].name, tuple((entry.name, entry.size) for entry in ordered)))
         return units
+
+    def _in_units(self, found: _Sorted) -> tuple[list[Unit], set[str]]:
+        """The units, and the names of all sidecars and tables in them."""
+        tables: dict[str, list[Entry]] = {}
+        for entry in found.tables:
+            tables.setdefault(entry.name.rpartition("/")[0], []).append(entry)
+        units, used = [], set[str]()
+        for start in range(0, len(found.inputs), UNIT_FILES):
+            run = found.inputs[start : start + UNIT_FILES]
+            others: set[Entry] = set()
+            for entry in run if found.sidecars else ():
+                for level in found.sidecars.of(entry.name):
+                    others.update(level.values())
+            if tables:
+                folders = {
+                    folder
+                    for name in {entry.name.rpartition("/")[0] for entry in run}
+                    for folder in table_folders(f"{name}/")
+                }
+                others.update(entry for folder in folders for entry in tables.get(folder, ()))
+            used.update(entry.name for entry in others)
+            ordered = sorted([*run, *others], key=lambda entry: entry.name)
+            units.append(Unit(run[0].name, tuple((entry.name, entry.size) for entry in ordered)))
+        return units, used
 
     def list_unit(self, unit: Unit) -> Iterator[Locator]:
         """One locator per image; its sidecars are read here."""
-        inputs, sidecars, _ = self._sort_out([Entry(name, size) for name, size in unit.entries])
-        owned = (sidecars.get(self._stem(entry.name), []) for entry in inputs)
-        jobs = ((0, partial(self._metadata, found)) for found in owned)
-        # Without sidecars nothing is read, and locally a thread costs more than the read.
-        run = read_ahead(jobs, 16) if sidecars and not self.files.local else (job() for _, job in jobs)
-        for entry, metadata in zip(inputs, run, strict=True):
-            yield Locator(
-                record_id(entry.name, ""),
-                entry.name,
-                offset=0 if entry.size is not None else None,
-                size=entry.size,
-                metadata=metadata,
+        found = self._sort_out([Entry(name, size) for name, size in unit.entries])
+        tables = self._tables(found.tables)
+        for start in range(0, len(found.inputs), BATCH):
+            batch = found.inputs[start : start + BATCH]
+            rows = rows_of([entry.name for entry in batch], tables)
+            jobs = (
+                (0, partial(self._metadata, found.sidecars.of(entry.name), rows.get(entry.name, ()))) for entry in batch
             )
+            # Without sidecars nothing is read, and locally a thread costs more than the read.
+            remote = bool(found.sidecars) and not self.files.local
+            run = read_ahead(jobs, 16) if remote else (job() for _, job in jobs)
+            for entry, metadata in zip(batch, run, strict=True):
+                yield Locator(
+                    record_id(entry.name, ""),
+                    entry.name,
+                    offset=0 if entry.size is not None else None,
+                    size=entry.size,
+                    metadata=metadata,
+                )
 
     def read(self, locators: Sequence[Locator]) -> Iterator[Payload]:
         """Whole files; remote ones are read ahead in parallel."""
@@ -114,6 +158,10 @@ class FolderSource(Source):
         """Extension, '(hidden)', '(not a file)' or '(repeated folder)' -> number."""
         return dict(self._ignored)
 
+    def ignored_examples(self) -> list[str]:
+        """Names of some of them."""
+        return list(self._examples)
+
     def _read_one(self, locator: Locator) -> Payload:
         try:
             data = self.files.read(locator.uri, self.config.max_bytes)
@@ -121,36 +169,52 @@ class FolderSource(Source):
             return failure(error)
         return Payload(data) if data else Payload(None, Reason.EMPTY, "the file has zero bytes")
 
-    def _stem(self, name: str) -> str:
-        """The name without its image extension; the whole name when it has none."""
-        stem, extension = split_extension(name)
-        return stem if extension in self.config.extensions else name
-
-    def _sort_out(self, entries: Sequence[Entry]) -> tuple[list[Entry], dict[str, list[Entry]], list[Entry]]:
-        """Inputs in order, sidecars by the stem of their image, and the rest."""
+    def _sort_out(self, entries: Sequence[Entry]) -> _Sorted:
+        """Inputs in order, their sidecars and tables, and the rest."""
         inputs: list[Entry] = []
-        others: list[Entry] = []
+        sidecars: list[tuple[str, Entry]] = []
+        tables: list[Entry] = []
+        rest: list[Entry] = []
         for entry in entries:
             extension = split_extension(entry.name)[1]
-            (inputs if not extension or extension in self.config.extensions else others).append(entry)
-        stems = {self._stem(entry.name) for entry in inputs}
-        sidecars: dict[str, list[Entry]] = {}
-        ignored = []
-        for entry in others:
-            stem, extension = split_extension(entry.name)
-            if extension in SIDECARS and stem in stems:
-                sidecars.setdefault(stem, []).append(entry)
+            if not extension or extension in self.config.extensions:
+                inputs.append(entry)
+            elif is_table(entry.name):
+                tables.append(entry)
+            elif extension in SIDECARS:
+                sidecars.append((entry.name, entry))
             else:
-                ignored.append(entry)
-        return inputs, sidecars, ignored
+                (inputs if self.config.sniff else rest).append(entry)
+        names = (entry.name for entry in inputs)
+        return _Sorted(inputs, Sidecars(names, self.config.extensions, sidecars), tables, rest)
 
-    def _metadata(self, sidecars: Sequence[Entry]) -> str | None:
-        if not sidecars:
-            return None
-        contents: dict[str, Any] = {}
-        for entry in sidecars:
+    def _tables(self, entries: Sequence[Entry]) -> dict[str, list[MetadataTable]]:
+        """The tables of each folder, those that can be read."""
+        tables: dict[str, list[MetadataTable]] = {}
+        for entry in sorted(entries, key=lambda entry: not entry.name.lower().endswith(".jsonl")):
             try:
-                contents[split_extension(entry.name)[1]] = self.files.read(entry.name, MAX_SIDECAR_BYTES)
-            except Exception:  # noqa: BLE001 - an unreadable sidecar is named in the metadata, the image stays
-                contents[split_extension(entry.name)[1]] = None
-        return normalise(sidecar_values(contents))
+                table = cached_table(self.files, entry.name)
+            except Exception as error:  # noqa: BLE001 - the images stay
+                log.warning("%s cannot be read, and says nothing of its images: %s", entry.name, describe(error))
+            else:
+                tables.setdefault(entry.name.rpartition("/")[0], []).append(table)
+        return tables
+
+    def _metadata(self, levels: Sequence[Mapping[str, Entry]], rows: Sequence[Mapping[str, Any]]) -> str | None:
+        return sidecar_metadata(
+            [{label: self._content(item) for label, item in level.items()} for level in levels], rows
+        )
+
+    def _content(self, entry: Entry) -> bytes | None:
+        try:
+            return self.files.read(entry.name, MAX_SIDECAR_BYTES)
+        except Exception:  # noqa: BLE001 - an unreadable sidecar is named in the metadata, the image stays
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    inputs: list[Entry]
+    sidecars: Sidecars[Entry]
+    tables: list[Entry]
+    rest: list[Entry]

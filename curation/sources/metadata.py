@@ -11,9 +11,10 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from curation.rights import opted_out
 from curation.sources.redact import redact_text, redact_url
 
 MAX_METADATA_BYTES = 64 * 1024
@@ -21,6 +22,15 @@ MAX_METADATA_BYTES = 64 * 1024
 
 MAX_SIDECAR_BYTES = 1 << 20
 """Sidecar files longer than this are not read."""
+
+MERGED_FIELDS = frozenset(("", "meta", "metadata", "info", "data", "attributes", "properties"))
+"""Fields of sidecar names (`s.meta.json`) whose JSON object is the image's metadata itself."""
+
+_CAPTION_FIELDS = frozenset(("caption", "captions", "text", "description", "prompt", "output", "outputs"))
+_OPT_OUT_LINE = re.compile(
+    r"^[ \t]*(noai|noimageai|noml|tdm[-_]reservation)[ \t]*[:=][ \t]*(?:true|yes|1)[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 _PROMOTED: dict[str, tuple[str, ...]] = {
     "caption": ("caption", "text", "txt", "alt"),
@@ -49,37 +59,79 @@ def normalise(values: Mapping[str, Any]) -> str | None:
     return text if len(text.encode()) <= MAX_METADATA_BYTES else _dump(_cut(clean))
 
 
-def sidecar_values(files: Mapping[str, bytes | None]) -> dict[str, Any]:
-    """Merge sidecar files (extension -> content, None when it could not be read) into raw metadata values.
+def sidecar_values(*levels: Mapping[str, bytes | None], rows: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Merge sidecar files (label -> content, None when it could not be read) into raw metadata values.
 
-    A JSON object is merged, other JSON is stored under its extension. Everything else is text under its extension,
-    whole numbers (`cls`) as numbers. What cannot be parsed is named in `metadata_problem`.
+    A label is an extension, or a field and an extension (`meta.json`). Of several levels the first that has a key
+    counts, then `rows` of tables; an opt-out counts wherever it is. A JSON object is merged, also one in a text file;
+    under a field that says no more than "metadata" (`MERGED_FIELDS`) as well, under others (`seg.json`) it stays
+    together. Other JSON is stored under its label. Everything else is text under its label, whole numbers (`cls`) as
+    numbers; a line that says `noai: true` or the like is an opt-out. What cannot be parsed is named in
+    `metadata_problem`.
     """
     values: dict[str, Any] = {}
     errors: list[str] = []
-    for extension in sorted(files, key=lambda name: (name != "json", name)):
-        data = files[extension]
-        if data is None:
-            errors.append(f"{extension}: not readable, or longer than {MAX_SIDECAR_BYTES} bytes")
-        elif extension.rpartition(".")[2] == "json":
-            try:
-                value = json.loads(data)
-            except (ValueError, RecursionError):
-                errors.append(f"{extension}: not JSON")
+    for files in levels:
+        level: dict[str, Any] = {}
+        for label in sorted(files, key=lambda name: (name != "json", not name.endswith(".json"), name)):
+            data = files[label]
+            if data is None:
+                errors.append(f"{label}: not readable, or longer than {MAX_SIDECAR_BYTES} bytes")
                 continue
-            if extension == "json" and isinstance(value, dict):
-                values = {**value, **values}
-            else:
-                values.setdefault(extension, value)
-        else:
-            text = data.decode("utf-8", "replace").strip("\ufeff \t\r\n")
-            short_number = text.removeprefix("-").isdecimal() and len(text) < 19
-            values.setdefault(extension, int(text) if short_number and extension != "txt" else text)
+            try:
+                _add(level, _sidecar(label, data))
+            except (ValueError, RecursionError):
+                errors.append(f"{label}: not JSON")
+        _add(values, level)
+    for row in rows:
+        _add(values, row)
     if isinstance(values.get("caption"), str) and values.get("txt") == values["caption"].strip():
         del values["txt"]
     if errors:
         values["metadata_problem"] = "; ".join(errors)
     return values
+
+
+def sidecar_metadata(
+    levels: Sequence[Mapping[str, bytes | None]], rows: Sequence[Mapping[str, Any]] = ()
+) -> str | None:
+    """`normalise` of `sidecar_values`. Whatever files hold, the image stays: what fails is named like an unreadable
+    file."""
+    try:
+        return normalise(sidecar_values(*levels, rows=rows))
+    except Exception:  # noqa: BLE001 - content of files
+        return normalise(sidecar_values({label: None for level in levels for label in level} or {"table": None}))
+
+
+def _add(values: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add what is new; an opt-out replaces a value that is none."""
+    for key, value in more.items():
+        old = values.get(key)
+        if not _filled(old) or (old != value and opted_out({key: value}) and not opted_out({key: old})):
+            values[key] = value
+
+
+def _sidecar(label: str, data: bytes) -> Mapping[str, Any]:
+    field, _, extension = label.rpartition(".")
+    if extension == "json":
+        value = json.loads(data)
+        whole = isinstance(value, dict) and field in MERGED_FIELDS
+        return value if whole else {label: value}
+    text = data.decode("utf-8", "replace").strip("\ufeff \t\r\n")
+    if text.startswith("{") and text.endswith("}"):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            return value
+    name = "txt" if extension in ("txt", "text", "caption") and field in _CAPTION_FIELDS else label
+    found: dict[str, Any] = {name: text}
+    if text.removeprefix("-").isdecimal() and len(text) < 19 and name != "txt":
+        found[name] = int(text)
+    for line in _OPT_OUT_LINE.finditer(text):
+        found[line[1].lower()] = True
+    return found
 
 
 def _promote(values: dict[str, Any], target: str, names: tuple[str, ...]) -> None:
@@ -154,7 +206,8 @@ def _cut(values: dict[str, Any]) -> dict[str, Any]:
     used = len(_dump(kept))
     short = {key: value[:_CUT_CHARS] if isinstance(value, str) else value for key, value in values.items()}
     sizes = {key: len(_dump({key: value}).encode()) for key, value in short.items()}
-    for key in sorted(short, key=lambda name: (name not in (*_PROMOTED, "metadata_problem"), sizes[name], name)):
+    first = (*_PROMOTED, "metadata_problem")
+    for key in sorted(short, key=lambda name: (not opted_out({name: short[name]}), name not in first, sizes[name], name)):
         value, entry = short[key], sizes[key]
         if entry > 4 * _CUT_CHARS + 1024 or used + entry > MAX_METADATA_BYTES:
             continue

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import AsyncIterator
 
 import aiohttp
+from multidict import CIMultiDictProxy
 from yarl import URL
 
 from curation.sources.addresses import BadUrlError
@@ -83,6 +84,15 @@ def robots_directives(headers: list[str]) -> set[str]:
     """All directives of X-Robots-Tag headers, lower-case; a user agent's name before a colon counts as one of them,
     so that a directive for any user agent is found."""
     return {word for header in headers for word in re.split(r"[,:;\s]+", header.lower()) if word}
+
+
+def header_opt_outs(headers: CIMultiDictProxy[str], directives: frozenset[str]) -> list[str]:
+    """What of a response's headers opts out, as 'Header: value': X-Robots-Tag with one of the directives, for whatever
+    user agent, and TDM-Reservation of 1."""
+    found = sorted(directives & robots_directives(headers.getall("X-Robots-Tag", [])))
+    said = [f"X-Robots-Tag: {', '.join(found)}"] if found else []
+    reserved = any(value.strip() == "1" for value in headers.getall("TDM-Reservation", []))
+    return [*said, "TDM-Reservation: 1"] if reserved else said
 
 
 def retry_after(value: str | None) -> float | None:

@@ -66,7 +66,8 @@ class UrlsSource(Source):
     address_refused      a special address, spelled out in any way or found by DNS; also where a redirect leads
     download_failed      no whole response after all tries; `read_error` is timeout, dns, connect, certificate, tls,
                          disconnected, cut_body, bad_encoding, protocol or other
-    opted_out            X-Robots-Tag has noai or noimageai, for whatever user agent, on any hop
+    opted_out            X-Robots-Tag has noai, noimageai or noml, for whatever user agent, or TDM-Reservation is 1,
+                         on any hop
     http_error           a status that is no success (429 and 5xx after all tries), or too many redirects
     too_many_bytes       the declared or the real length is above max_bytes
     empty                a success without a body

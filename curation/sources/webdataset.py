@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Literal
 
 from pydantic import Field, field_validator
 
+from curation.codecs.sniff import sniff
 from curation.reasons import Reason
-from curation.records import Locator, Payload, record_id
+from curation.records import Locator, Payload
 from curation.sources.base import Source, SourceError, Unit
 from curation.sources.containers import Containers
 from curation.sources.failures import TooManyBytesError, failure, with_retries
 from curation.sources.filesystem import Files, read_ahead, read_at
-from curation.sources.metadata import MAX_SIDECAR_BYTES, normalise, sidecar_values
-from curation.sources.names import IMAGE_EXTENSIONS, split_extension, webdataset_key
+from curation.sources.names import IMAGE_EXTENSIONS, split_extension
 from curation.sources.redact import describe
+from curation.sources.sidecars import SIDECARS, is_table
 from curation.sources.storage import StorageConfig
+from curation.sources.tar_contents import TarContents
 from curation.sources.tar_index import Damage, Member, scan
 
-SIDECARS = frozenset(
-    ["json", "txt", "text", "caption", "transcript", "cls", "cls2", "index", "inx", "id", "url", "licence", "license"]
-)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+
+MAX_INDEX_BYTES = 1 << 30
+MEMBER_BYTES = 300
+"""What a member takes in memory beside its name, about."""
+SNIFF_BYTES = 1024
 
 MAX_GAP_BYTES = 256 << 10
 MAX_SPAN_BYTES = 16 << 20
@@ -39,6 +42,12 @@ class WebDatasetConfig(StorageConfig):
         description="member extensions that are inputs, any case",
     )
 
+    sniff: bool = Field(
+        False,
+        description="look into members of every other extension (photo.jpg?w=300, photo.jpg_large, photo.jpg.1): "
+        "those with the content of an image are inputs too; sidecars stay sidecars",
+    )
+
     @field_validator("extensions")
     @classmethod
     def _without_dots(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -51,7 +60,7 @@ class WebDatasetSource(Source):
     =================================== ==========================================================================
     In the tar                          Outcome
     =================================== ==========================================================================
-    `img.v2.jpg`, `img.v3.jpg`          two inputs; sidecars are matched by exact stem first, then by `img`
+    `img.v2.jpg`, `img.v3.jpg`          two inputs; sidecars by the order in `curation.sources.sidecars`
     `set.v1/a.jpg`                      an input; dots in folders mean nothing
     a.jpg b.jpg a.json b.json           two inputs, each with its metadata: members need not be adjacent
     `0.jpg` and `0.png`                 two inputs that share the sidecars of `0`
@@ -60,7 +69,8 @@ class WebDatasetSource(Source):
     link or device named `.jpg`         a row with reason unsafe_member
     GNU sparse file named `.jpg`        a row with reason bad_container
     `._a.jpg`, `__MACOSX/`              not inputs (macOS litter)
-    no extension, folders, other files  not inputs; `.json`, `.txt`, `.cls`, ... become metadata
+    no extension, folders, other files  not inputs; `.json`, `.txt`, `.cls`, ..., `metadata.jsonl` become metadata
+    `photo.jpg?w=300`, `photo.jpg.1`    not inputs; with `sniff` inputs when their content is an image
     `../../etc/a.jpg`, `/a.jpg`         an input; the name is only ever a name
     names that are not UTF-8            an input; the name is escaped (`curation.sources.names`)
     `.jpg` (empty key)                  an input
@@ -103,8 +113,9 @@ class WebDatasetSource(Source):
             payload = failure(error)
             if payload.reason is Reason.READ_ERROR and not isinstance(error, PermissionError):
                 raise SourceError(f"the tar {uri} could not be read: {describe(error)}") from error
-            index = _Index(damage=Damage(payload.reason or Reason.READ_ERROR, payload.detail or ""))
-        yield from index.locators(uri)
+            damage = Damage(payload.reason or Reason.READ_ERROR, payload.detail or "")
+            index = TarContents(uri, (), partial(self.containers.files.read_range, uri), damage=damage)
+        yield from index.locators()
 
     def read(self, locators: Sequence[Locator]) -> Iterator[Payload]:
         """Byte ranges. Locally one open file per tar; remotely neighbouring ranges become one request."""
@@ -113,27 +124,43 @@ class WebDatasetSource(Source):
             return self._read_local(files, locators)
         return self._read_remote(files, locators)
 
-    def _scan(self, uri: str) -> _Index:
+    def _scan(self, uri: str) -> TarContents:
         files = self.containers.files
-        index = _Index()
+        index = TarContents(uri, self.config.extensions, partial(files.read_range, uri))
         with files.open(uri) as file:
-            for item in scan(file, files.size(uri)):
-                if isinstance(item, Damage):
-                    index.damage = item
-                    break
-                base = item.name.rpartition("/")[2]
-                if base.startswith("._") or "__MACOSX" in item.name.split("/"):
-                    continue
-                stem, extension = split_extension(item.name)
-                if extension in self.config.extensions:
-                    index.images.append(item)
-                elif extension in SIDECARS and item.problem is None:
-                    content = None
-                    if item.size <= MAX_SIDECAR_BYTES:
-                        file.seek(item.offset)
-                        content = file.read(item.size)
-                    index.add_sidecar(stem, extension, content)
+            try:
+                self._fill(index, file, files.size(uri))
+            except OSError:
+                raise
+            except (ArithmeticError, LookupError, MemoryError, RecursionError, ValueError) as error:
+                # Whatever a tar holds, it is one tar, and its rows so far stay. Errors of the storage pass.
+                index.damage = Damage(Reason.BAD_CONTAINER, f"cannot be listed further: {describe(error)}")
         return index
+
+    def _fill(self, index: TarContents, file: IO[bytes], size: int) -> None:
+        for item in scan(file, size):
+            if isinstance(item, Damage):
+                index.damage = item
+                return
+            base = item.name.rpartition("/")[2]
+            if base.startswith("._") or "__MACOSX" in item.name.split("/"):
+                continue
+            extension = split_extension(item.name)[1]
+            if extension in self.config.extensions:
+                index.images.append(item)
+            elif item.problem is None and is_table(item.name):
+                index.tables.append(item)
+            elif item.problem is None and extension in SIDECARS:
+                index.add_sidecar(item, file)
+            elif self.config.sniff and _has_image_content(item, file):
+                index.images.append(item)
+            else:
+                continue
+            index.name_bytes += len(item.name) + MEMBER_BYTES
+            if index.name_bytes > MAX_INDEX_BYTES:
+                detail = f"its list of members takes more than {MAX_INDEX_BYTES} bytes; those from here on are left out"
+                index.damage = Damage(Reason.BAD_CONTAINER, detail)
+                return
 
     def _refused(self, locator: Locator) -> Payload | None:
         """The payload of a locator that needs no reading."""
@@ -219,59 +246,9 @@ def _sized(locator: Locator, data: bytes) -> Payload:
     return Payload(None, Reason.READ_ERROR, "the tar is shorter than when it was listed")
 
 
-@dataclass(slots=True)
-class _Index:
-    """What a scan found: images in order; sidecars by exact stem, extension and occurrence."""
-
-    images: list[Member] = field(default_factory=list)
-    sidecars: dict[str, dict[str, list[bytes | None]]] = field(default_factory=dict)
-    damage: Damage | None = None
-
-    def add_sidecar(self, stem: str, extension: str, content: bytes | None) -> None:
-        self.sidecars.setdefault(stem, {}).setdefault(extension, []).append(content)
-
-    def locators(self, uri: str) -> Iterator[Locator]:
-        stems = {split_extension(image.name)[0] for image in self.images}
-        by_key: dict[str, list[str]] = {}
-        for stem in sorted(self.sidecars):
-            by_key.setdefault(webdataset_key(stem), []).append(stem)
-        used: set[str] = set()
-        occurrences: dict[str, int] = {}
-        for image in self.images:
-            number = occurrences[image.name] = occurrences.get(image.name, 0) + 1
-            member = image.name if number == 1 else f"{image.name}#{number}"
-            while member in used:
-                member += "#2"
-            used.add(member)
-            usable = image.problem is None
-            yield Locator(
-                record_id(uri, member),
-                uri,
-                member,
-                offset=image.offset if usable else None,
-                size=image.size if usable else None,
-                metadata=normalise(sidecar_values(self._belonging(image.name, number, stems, by_key))),
-                problem=image.reason,
-                problem_detail=image.problem,
-            )
-        if self.damage is not None:
-            yield Locator(record_id(uri, ""), uri, problem=self.damage.reason, problem_detail=self.damage.detail)
-
-    def _belonging(
-        self, name: str, number: int, stems: set[str], by_key: dict[str, list[str]]
-    ) -> dict[str, bytes | None]:
-        """Sidecars of an image: those of its exact stem; for an undotted one also dotted fields (`img.seg.json`);
-        for a dotted one without its own, those of its WebDataset key if no image has just that name."""
-        stem = split_extension(name)[0]
-        key = webdataset_key(name)
-        chosen = [stem] if stem in self.sidecars else []
-        if stem == key:
-            chosen += [other for other in by_key.get(key, ()) if other != stem and other not in stems]
-        elif not chosen and key in self.sidecars and key not in stems:
-            chosen = [key]
-        files: dict[str, bytes | None] = {}
-        for owner in chosen:
-            prefix = owner[len(key) + 1 :] + "." if owner not in (stem, key) else ""
-            for extension, contents in self.sidecars[owner].items():
-                files[prefix + extension] = contents[min(number, len(contents)) - 1]
-        return files
+def _has_image_content(item: Member, file: IO[bytes]) -> bool:
+    """Whether a member is an image by its content; links and the like are none."""
+    if item.problem is not None:
+        return False
+    file.seek(item.offset)
+    return sniff(file.read(min(item.size, SNIFF_BYTES))) is not None

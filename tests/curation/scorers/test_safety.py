@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curation.records import Batch
+from curation.rights import opted_out
 from curation.scorers.base import BatchRunner, MissingWeightsError
 from curation.scorers.block_lists import PerceptualLists
-from curation.scorers.licences import normalised_licence, opted_out
+from curation.scorers.licences import normalised_licence
 from curation.scorers.safety import SafetyConfig, SafetyScorer
 
 
@@ -30,7 +31,13 @@ def score(config: SafetyConfig, rows: list[dict[str, Any]]) -> list[dict[str, An
     """Run as a worker does: pickled after `check`."""
     scorer = SafetyScorer(config)
     scorer.check()
-    defaults = {"sha256": sha("nothing"), "phash": None, "phash_degenerate": False, "metadata": None}
+    defaults = {
+        "sha256": sha("nothing"),
+        "phash": None,
+        "phash_degenerate": False,
+        "metadata": None,
+        "data_mining": None,
+    }
     rows = [defaults | row for row in rows]
     batch = Batch([str(k) for k in range(len(rows))], [], {name: [row[name] for row in rows] for name in defaults})
     columns, errors = BatchRunner(pickle.loads(pickle.dumps(scorer)))(batch)

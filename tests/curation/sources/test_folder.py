@@ -28,6 +28,7 @@ FILES: dict[str, bytes] = {
     "pool/0a1b2c": picture(4),
     "pool/0a1b2c.json": b'{"license": "cc0"}',
     "empty.gif": b"",
+    "sub/lost.json": b"{}",
     "notes.txt": b"not beside a picture",
     "films/x.mp4": b"film",
     ".DS_Store": b"x",

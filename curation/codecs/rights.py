@@ -2,8 +2,7 @@
 
 Only bytes beside the pixels are looked at, at most `MAX_PACKETS` packets of 256 KiB: JPEG APP1 segments before the
 first scan, PNG iTXt chunks before the first IDAT, the XMP chunk of a WebP. TIFF, AVIF, JPEG 2000 and GIF store it in
-more ways than it is worth to walk: there the values are looked for in the first and last 256 KiB. A JPEG without XMP
-costs 2 us.
+more ways than it is worth to walk: there the values are looked for in the first and last 64 KiB. A JPEG costs 10 to 20 us.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from curation.rights import prohibits
 
 MAX_PACKETS = 8
 _PACKET_BYTES = 256 << 10
+_END_BYTES = 64 << 10
 _MAX_SEGMENTS = 256
 _XAP = b"http://ns.adobe.com/xap/1.0/\x00"
 _ITXT = b"XML:com.adobe.xmp\x00"
@@ -121,6 +121,7 @@ def _webp(data: bytes) -> Iterator[bytes]:
 
 
 def _ends(data: bytes) -> Iterator[bytes]:
-    yield data[:_PACKET_BYTES]
-    if len(data) > _PACKET_BYTES:
-        yield data[max(_PACKET_BYTES, len(data) - _PACKET_BYTES) :]
+    for end in sorted({min(len(data), _END_BYTES), len(data)}):
+        part = data[max(0, end - _END_BYTES) : end]
+        if b"adobe:ns:meta" in part:
+            yield part

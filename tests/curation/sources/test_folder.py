@@ -123,3 +123,77 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
         open_source(FolderConfig(path=str(tmp_path / "x.tar"))).units()
     (tmp_path / "y.xyz").write_bytes(b"x")
     assert len(open_source(FolderConfig(path=str(tmp_path), extensions=(".XYZ",))).units()) == 1
+
+
+def test_tables_reach_every_unit_below_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_module, "UNIT_FILES", 2)
+    for name in ("train/cats/0.jpg", "train/cats/1.jpg", "train/cats/2.jpg", "train/dogs/3.jpg", "x/4.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    rows = [{"file_name": f"{'cats' if n < 3 else 'dogs'}/{n}.jpg", "noai": n != 1} for n in range(4)]
+    (tmp_path / "train" / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "y").mkdir()
+    (tmp_path / "y" / "metadata.csv").write_text("file_name\n")
+    source = open_source(FolderConfig(path=str(tmp_path)))
+    units = source.units()
+    assert [len(unit.entries) for unit in units] == [3, 3, 1]
+    found = {item.uri: json.loads(item.metadata or "{}").get("noai") for item in listed(source)}
+    assert found == {
+        "train/cats/0.jpg": True,
+        "train/cats/1.jpg": False,
+        "train/cats/2.jpg": True,
+        "train/dogs/3.jpg": True,
+        "x/4.jpg": None,
+    }
+    assert source.ignored() == {".csv": 1}
+    assert source.ignored_examples() == ["y/metadata.csv"]
+
+
+def test_units_do_not_change_who_owns_a_sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "a.jpg",
+        "a.v2.jpg",
+        "a.v2.json",
+        "a.json",
+        "b.x.jpg",
+        "b.y.jpg",
+        "b.meta.json",
+        "c",
+        "c.1.jpg",
+        "c.json",
+    ):
+        (tmp_path / name).write_bytes(b'{"of": "%s"}' % name.encode())
+    whole = listed(open_source(FolderConfig(path=str(tmp_path))))
+    found = {item.uri: json.loads(item.metadata or "{}").get("of") for item in whole}
+    assert found == {
+        "a.jpg": "a.json",
+        "a.v2.jpg": "a.v2.json",
+        "b.x.jpg": "b.meta.json",
+        "b.y.jpg": "b.meta.json",
+        "c": "c.json",
+        "c.1.jpg": None,
+    }
+    for files in (1, 2, 3):
+        monkeypatch.setattr(folder_module, "UNIT_FILES", files)
+        assert listed(open_source(FolderConfig(path=str(tmp_path)))) == whole
+
+
+def test_content_decides_where_the_extension_says_nothing(tmp_path: Path) -> None:
+    names = ["photo.jpg.1", "photo.jpg?w=300", "photo.jpg_large"]
+    for name in (*names, "photo.json", "film.mp4"):
+        (tmp_path / name).write_bytes(b'{"k": 1}')
+    with pytest.raises(SourceError, match=r"sniff=true"):
+        open_source(FolderConfig(path=str(tmp_path))).units()
+    source = open_source(FolderConfig(path=str(tmp_path), sniff=True))
+    found = [(item.uri, json.loads(item.metadata or "{}")) for item in listed(source)]
+    assert found == [("film.mp4", {}), *((name, {"k": 1}) for name in names)]
+    assert source.ignored() == {}
+
+
+def test_a_table_that_goes_away_leaves_the_images(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"x")
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "a.jpg", "k": 1}')
+    source = open_source(FolderConfig(path=str(tmp_path)))
+    units = source.units()
+    (tmp_path / "metadata.jsonl").unlink()
+    assert [(item.uri, item.metadata) for unit in units for item in source.list_unit(unit)] == [("a.jpg", None)]

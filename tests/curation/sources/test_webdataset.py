@@ -4,6 +4,7 @@ import os
 import pickle
 import random
 import tarfile
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import curation.sources.tar_contents as tar_contents
+import curation.sources.webdataset as webdataset
 from curation.reasons import Reason
 from curation.records import LOCATOR_SCHEMA, Locator, record_id
 from curation.sources import SourceError, WebDatasetConfig, open_source
@@ -203,6 +206,72 @@ def test_a_tar_that_a_range_names_and_is_absent_is_missing(tmp_path: Path) -> No
     write_tar(tmp_path / "s-00.tar", [("a.jpg", P[0])])
     rows = outcome(str(tmp_path / "s-{00..01}.tar"))
     assert [row[:3] for row in rows] == [("a.jpg", P[0], None), ("", None, Reason.MISSING)]
+
+
+# Hostile tars.
+
+
+def test_sidecars_are_held_up_to_a_bound_and_read_again_beyond_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members: list[tuple[str, bytes | tarfile.TarInfo]] = []
+    for number in range(60):
+        members.append((f"{number:02d}.jpg", P[0]))
+        members.append((f"{number:02d}.json", json.dumps({"n": number, "pad": "x" * 900_000}).encode()))
+    tar = write_tar(tmp_path / "a.tar", members)
+    del members
+    monkeypatch.setattr(tar_contents, "MAX_HELD_BYTES", 2 << 20)
+    source = open_source(WebDatasetConfig(path=str(tar)))
+    (unit,) = source.units()
+    tracemalloc.start()
+    numbers = [json.loads(locator.metadata or "{}")["n"] for locator in source.list_unit(unit)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert numbers == list(range(60))
+    assert peak < 16 << 20, "54 MB of sidecars are not held"
+
+
+def test_a_tar_with_too_many_members_is_damage_with_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tar = write_tar(tmp_path / "a.tar", [(f"{number}.jpg", P[0]) for number in range(10)])
+    monkeypatch.setattr(webdataset, "MAX_INDEX_BYTES", 1000)
+    rows = outcome(tar)
+    assert [row[0] for row in rows] == ["0.jpg", "1.jpg", "2.jpg", "3.jpg", ""]
+    assert rows[-1][2] is Reason.BAD_CONTAINER
+
+
+@pytest.mark.parametrize("error", [RecursionError("deep"), MemoryError(), ValueError("odd"), OverflowError("big")])
+def test_whatever_a_tar_raises_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    tar = write_tar(tmp_path / "a.tar", [("a.jpg", P[0]), ("b.json", b"{}")])
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(tar_contents.TarContents, "add_sidecar", fails)
+    assert plain(tar) == [("a.jpg", P[0], None), ("", None, Reason.BAD_CONTAINER)]
+
+
+def test_chained_headers_cost_one_tar_its_rest(tmp_path: Path) -> None:
+    long = tarfile.TarInfo("././@LongLink")
+    long.type, long.size = tarfile.GNUTYPE_LONGNAME, 100
+    chain = (long.tobuf(tarfile.GNU_FORMAT) + b"n" * 100 + bytes(412)) * 1200
+    (tmp_path / "a.tar").write_bytes(tar_bytes([("a.jpg", P[0])], end=False) + chain + tar_bytes([("b.jpg", P[1])]))
+    write_tar(tmp_path / "b.tar", [("a.jpg", P[2])])
+    assert plain(tmp_path) == [
+        ("a.jpg", P[0], None),
+        ("", None, Reason.BAD_CONTAINER),
+        ("a.jpg", P[2], None),
+    ]
+
+
+def test_content_decides_where_the_extension_says_nothing(tmp_path: Path) -> None:
+    names = ["photo.jpg?w=300", "photo.jpg_large", "photo.jpg.1", "noext"]
+    members: list[tuple[str, bytes | tarfile.TarInfo]] = [(name, P[k]) for k, name in enumerate(names)]
+    members += [("data.npy", b"\x93NUMPY"), ("photo.json", b'{"k": 1}'), ("link.1", link("a.jpg")), ("e.bin", b"")]
+    tar = write_tar(tmp_path / "a.tar", members)
+    assert plain(tar) == []
+    source = open_source(WebDatasetConfig(path=str(tar), sniff=True))
+    found = [(item.member, json.loads(item.metadata or "{}")) for item in listed(source)]
+    assert found == [*((name, {"k": 1}) for name in names[:3]), ("noext", {})]
 
 
 # Reading.

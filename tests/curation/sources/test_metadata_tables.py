@@ -1,0 +1,135 @@
+import json
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import curation.sources.metadata_tables as metadata_tables
+from curation.sources.filesystem import Files
+from curation.sources.metadata_tables import MAX_ROW_BYTES, MetadataTable, cached_table, rows_of
+
+
+def table(name: str, data: bytes) -> MetadataTable:
+    return MetadataTable(name, len(data), lambda offset, size: data[offset : offset + size])
+
+
+def test_json_lines(caplog: pytest.LogCaptureFixture) -> None:
+    data = b"\n".join(
+        [
+            b'{"file_name": "a.jpg", "text": "a cat", "noai": true}',
+            b"not json",
+            b"",
+            b'{"text": "no name"}',
+            b'["a.jpg"]',
+            b"[" * 100_000,
+            b'{"file_name": "./sub/b.jpg", "n": 1}\r',
+            b'{"left_file_name": "l.jpg", "right_file_name": "r.jpg", "pair": 7}',
+            b'{"file_names": ["no"], "file_name": ["x.jpg", "y.jpg"], "list": 1}',
+            b'{"file_name": "a.jpg", "again": true}',
+            b'{"file_name": "caf\\u00e9\\\\.jpg", "k": 1}',
+        ]
+    )
+    found = table("d/metadata.jsonl", data).rows(
+        ["a.jpg", "sub/b.jpg", "l.jpg", "r.jpg", "x.jpg", "y.jpg", "café\\\\.jpg", "other.jpg"]
+    )
+    assert found == {
+        "a.jpg": [{"text": "a cat", "noai": True}, {"again": True}],
+        "sub/b.jpg": [{"n": 1}],
+        "l.jpg": [{"pair": 7}],
+        "r.jpg": [{"pair": 7}],
+        "x.jpg": [{"file_names": ["no"], "list": 1}],
+        "y.jpg": [{"file_names": ["no"], "list": 1}],
+        "café\\\\.jpg": [{"k": 1}],
+    }
+    assert "d/metadata.jsonl: 5 rows have no file_name" in caplog.text
+
+
+def test_csv_with_quotes_of_every_kind() -> None:
+    data = (
+        b'\xef\xbb\xbffile_name,text,n\r\na.jpg,plain,1\r\n"b.jpg","two\r\nlines, ""quoted""",2\r\nc.jpg,5" pipe,3\r\n'
+        b'd.jpg,6" pipe,4\r\ne.jpg,"never closed,5\r\n' + b"".join(b"f%d.jpg,x,%d\r\n" % (n, n) for n in range(300))
+    )
+    names = ["a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg", "f0.jpg", "f299.jpg"]
+    assert table("metadata.csv", data).rows(names) == {
+        "a.jpg": [{"text": "plain", "n": "1"}],
+        "b.jpg": [{"text": 'two\r\nlines, "quoted"', "n": "2"}],
+        "c.jpg": [{"text": '5" pipe', "n": "3"}],
+        "d.jpg": [{"text": '6" pipe', "n": "4"}],
+        "e.jpg": [{"text": "never closed,5"}],
+        "f0.jpg": [{"text": "x", "n": "0"}],
+        "f299.jpg": [{"text": "x", "n": "299"}],
+    }
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n", b'"', b"a,b\n1,2\n", b'file_name\n"' + b"x" * 200_000, bytes(5000)])
+def test_what_is_no_table_says_nothing(data: bytes) -> None:
+    assert table("metadata.csv", data).rows(["a.jpg"]) == {}
+    assert table("metadata.jsonl", data).rows(["a.jpg"]) == {}
+
+
+def test_rows_across_the_blocks_of_reading_and_too_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_tables, "_BLOCK_BYTES", 1000)
+    rows = [{"file_name": f"{n}.jpg", "n": n, "pad": "x" * (n * 37 % 900)} for n in range(500)]
+    rows.insert(250, {"file_name": "long.jpg", "pad": "y" * MAX_ROW_BYTES})
+    data = "\n".join(map(json.dumps, rows)).encode()
+    found = table("metadata.jsonl", data).rows([str(row["file_name"]) for row in rows])
+    assert {name: values[0]["n"] for name, values in found.items()} == {f"{n}.jpg": n for n in range(500)}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=300) | st.text('",\nab', max_size=200).map(str.encode))
+def test_any_bytes_are_read_to_the_end(data: bytes) -> None:
+    for name in ("metadata.csv", "metadata.jsonl"):
+        table(name, data).rows(["a"])
+    lines = b"file_name,t\n" + data + b"\n" + b"z,z\n" * 200 + b"last,x\n"
+    assert table("metadata.csv", lines).rows(["last"])["last"][0]["t"] == "x"
+
+
+def test_a_big_table_is_small_in_memory_and_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 20_000
+    with open(tmp_path / "metadata.jsonl", "w") as file:
+        for n in range(count):
+            file.write(json.dumps({"file_name": f"{n:06d}.jpg", "n": n, "text": "x" * 500}) + "\n")
+    files = Files(str(tmp_path), {})
+    tracemalloc.start()
+    first = cached_table(files, "metadata.jsonl")
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(first) == count
+    assert held < 3 << 20
+    assert peak < 16 << 20
+    assert cached_table(files, "metadata.jsonl") is first
+    reads = 0
+    inner = files.read_range
+
+    def counted(name: str, start: int, size: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return inner(name, start, size)
+
+    first._read = lambda offset, size: counted("metadata.jsonl", offset, size)
+    names = [f"{n:06d}.jpg" for n in range(5000, 5256)]
+    assert [row["n"] for name in names for row in first.rows(names)[name]] == list(range(5000, 5256))
+    assert reads == 256
+    reads = 0
+    first.rows(names)
+    assert reads == 1
+    time.sleep(0.01)
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "a.jpg"}\n')
+    assert len(cached_table(files, "metadata.jsonl")) == 1
+
+
+def test_the_nearest_table_comes_first() -> None:
+    tables = {
+        "": [table("metadata.jsonl", b'{"file_name": "a/b/c.jpg", "k": 0}')],
+        "a": [table("a/metadata.jsonl", b'{"file_name": "b/c.jpg", "k": 1}')],
+        "a/b": [table("metadata.csv", b"file_name,k\nc.jpg,2\n")],
+    }
+    assert rows_of(["a/b/c.jpg", "./a/b/c.jpg", "x.jpg"], tables) == {
+        "a/b/c.jpg": [{"k": "2"}, {"k": 1}, {"k": 0}],
+        "./a/b/c.jpg": [{"k": "2"}, {"k": 1}, {"k": 0}],
+        "x.jpg": [],
+    }

@@ -19,6 +19,7 @@ from curation.scorers.header import HeaderScorer
 from curation.scorers.screen import ScreenScorer
 from curation.sources import open_source
 from curation.sources.base import Source, SourceError, Unit
+from curation.sources.unused import unused_message
 from pipeline.annotate import AnnotateSpec, FindDone, PoolSizes, annotate, chunks_with_parts
 from pipeline.card import known_limits, shown_selection
 from pipeline.config import ConfigError, PopulaceConfig
@@ -27,7 +28,7 @@ from pipeline.fetch import Reader
 from pipeline.ledger import STAGING, LedgerPart, LedgerWriter, complete_record, ledger_record, publish_ledger
 from pipeline.lineage import code_version, lineage, write_lineage
 from pipeline.logs import run_log
-from pipeline.plan import ListUnit, Plan, load_plan, make_plan
+from pipeline.plan import ListUnit, Plan, UnitListing, load_plan, make_plan
 from pipeline.progress import RunProgress
 from pipeline.resources import ray_cluster
 from pipeline.rundir import RunConflictError, RunDirectory
@@ -203,13 +204,17 @@ class _Curate:
         entries = sum(len(unit.entries) for unit in self.units)
         with self.progress.stage("list", entries, "files") as progress:
 
-            def run_units(items: list[tuple[int, Unit]]) -> Iterator[tuple[int, list[int]]]:
+            def run_units(items: list[tuple[int, Unit]]) -> Iterator[tuple[int, UnitListing]]:
                 job = ListUnit(storage, source, config.chunk_rows)
-                for position, rows in run_tasks(job, items):
+                for position, listing in run_tasks(job, items):
                     progress.advance(len(items[position][1].entries))
-                    yield items[position][0], rows
+                    yield items[position][0], listing
 
-            return make_plan(storage, source, self.units, config.chunk_rows, run_units)
+            plan = make_plan(storage, source, self.units, config.chunk_rows, run_units)
+        unused = unused_message(plan.ignored, plan.ignored_examples)
+        if unused is not None:
+            self.progress.message(f"list      {unused}")
+        return plan
 
     def _annotate(self, spec: AnnotateSpec) -> int:
         plan, storage = spec.plan, self.storage

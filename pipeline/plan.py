@@ -11,6 +11,7 @@ A chunk never spans units, so its rows are neighbours in one container, and does
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,10 +24,12 @@ import pyarrow.parquet as pq
 
 from curation.records import LOCATOR_SCHEMA, Locator
 from curation.sources.base import Source, Unit
+from curation.sources.unused import Unused
 from pipeline.scores import META_KEY
 from pipeline.storage import UNREADABLE, DamagedFileError, Storage
 
 CHUNKS = "work/plan/chunks.parquet"
+UNUSED_KEY = "populace.unused"
 GROUP_ROWS = 32_768
 """Largest number of rows in one part of the final ledger."""
 
@@ -48,6 +51,7 @@ class Plan:
     rows: npt.NDArray[np.int64]
     source_fingerprint: str
     ignored: dict[str, int]
+    ignored_examples: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -102,16 +106,34 @@ def to_locators(table: pa.Table) -> list[Locator]:
     ]
 
 
-def list_unit(storage: Storage, source: Source, ordinal: int, unit: Unit, chunk_rows: int) -> list[int]:
-    """List one unit into its locator file, if that is not there yet. Returns the rows of each chunk."""
+@dataclass(frozen=True)
+class UnitListing:
+    """What listing one unit gave.
+
+    Attributes:
+        rows: of each chunk.
+        unused: files and members that were passed over.
+    """
+
+    rows: list[int]
+    unused: Unused
+
+
+def list_unit(storage: Storage, source: Source, ordinal: int, unit: Unit, chunk_rows: int) -> UnitListing:
+    """List one unit into its locator file, if that is not there yet."""
     name = unit_name(ordinal)
     if not _is_readable(storage, name):
         with storage.open_write(name) as file, pq.ParquetWriter(file, LOCATOR_SCHEMA, compression="zstd") as writer:
             for table in _chunks(source.list_unit(unit), chunk_rows):
                 writer.write_table(table, row_group_size=len(table))
+            unused = source.ignored_in_unit()
+            record = {"counts": unused.counts, "examples": unused.examples}
+            writer.add_key_value_metadata({UNUSED_KEY: json.dumps(record, sort_keys=True)})
     with storage.open_read(name) as file:
         metadata = pq.ParquetFile(file).metadata
-        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        record = json.loads((metadata.metadata or {}).get(UNUSED_KEY.encode(), b"{}"))
+    return UnitListing(rows, Unused(Counter(record.get("counts", {})), record.get("examples", [])))
 
 
 @dataclass(frozen=True)
@@ -122,8 +144,8 @@ class ListUnit:
     source: Source
     chunk_rows: int
 
-    def __call__(self, item: tuple[int, Unit]) -> list[int]:
-        """Rows of each chunk of the unit."""
+    def __call__(self, item: tuple[int, Unit]) -> UnitListing:
+        """What listing the unit gave."""
         ordinal, unit = item
         return list_unit(self.storage, self.source, ordinal, unit, self.chunk_rows)
 
@@ -158,7 +180,9 @@ def load_plan(storage: Storage) -> Plan | None:
     table = storage.read_table(CHUNKS)
     meta = json.loads(table.schema.metadata[META_KEY])
     unit, row_group, rows = (table.column(name).to_numpy() for name in ("unit", "row_group", "rows"))
-    return Plan(storage, unit, row_group, rows, meta["source_fingerprint"], meta["ignored"])
+    return Plan(
+        storage, unit, row_group, rows, meta["source_fingerprint"], meta["ignored"], tuple(meta.get("examples", ()))
+    )
 
 
 def make_plan(
@@ -166,23 +190,31 @@ def make_plan(
     source: Source,
     units: list[Unit],
     chunk_rows: int,
-    run_units: Callable[[list[tuple[int, Unit]]], Iterator[tuple[int, list[int]]]],
+    run_units: Callable[[list[tuple[int, Unit]]], Iterator[tuple[int, UnitListing]]],
 ) -> Plan:
     """List all units and publish the plan.
 
     Args:
-        run_units: lists units, in any order and in parallel; yields (ordinal, rows of each chunk).
+        run_units: lists units, in any order and in parallel; yields (ordinal, its listing).
     """
-    counts: dict[int, list[int]] = dict(run_units(list(enumerate(units))))
+    listings: dict[int, UnitListing] = dict(run_units(list(enumerate(units))))
     unit: list[int] = []
     group: list[int] = []
     rows: list[int] = []
     for ordinal in range(len(units)):
-        for index, count in enumerate(counts[ordinal]):
+        for index, count in enumerate(listings[ordinal].rows):
             unit.append(ordinal)
             group.append(index)
             rows.append(count)
-    meta = {"source_fingerprint": source.fingerprint(units), "ignored": source.ignored(), "chunk_rows": chunk_rows}
+    unused = Unused(Counter(source.ignored()), source.ignored_examples())
+    for ordinal in range(len(units)):
+        unused.merge(listings[ordinal].unused.counts, listings[ordinal].unused.examples)
+    meta = {
+        "source_fingerprint": source.fingerprint(units),
+        "ignored": unused.counts,
+        "examples": unused.examples,
+        "chunk_rows": chunk_rows,
+    }
     table = pa.table(
         {
             "unit": pa.array(unit, pa.int64()),

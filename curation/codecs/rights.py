@@ -2,7 +2,8 @@
 
 Only bytes beside the pixels are looked at, at most `MAX_PACKETS` packets of 256 KiB: JPEG APP1 segments before the
 first scan, PNG iTXt chunks before the first IDAT, the XMP chunk of a WebP. TIFF, AVIF, JPEG 2000 and GIF store it in
-more ways than it is worth to walk: there the values are looked for in the first and last 64 KiB. A JPEG costs 10 to 20 us.
+more ways than it is worth to walk: there the values are looked for in the first and last 64 KiB. A JPEG
+costs 10 to 20 us.
 """
 
 from __future__ import annotations

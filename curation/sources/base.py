@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from curation.config import Config, fingerprint
 from curation.records import Locator, Payload
+from curation.sources.unused import Unused
 
 READ_COLUMNS: dict[str, pa.DataType] = {
     "http_status": pa.int16(),
@@ -89,6 +90,10 @@ class Source(ABC):
     def ignored_examples(self) -> list[str]:
         """Names of a few of the ignored files; filled in by `units()`."""
         return []
+
+    def ignored_in_unit(self) -> Unused:
+        """What the last `list_unit` of this object passed over inside its containers; complete when it has ended."""
+        return Unused()
 
     @staticmethod
     def fingerprint(units: Sequence[Unit]) -> str:

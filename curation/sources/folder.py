@@ -17,15 +17,15 @@ from curation.sources.failures import failure
 from curation.sources.filesystem import Entry, Files, read_ahead
 from curation.sources.metadata import MAX_SIDECAR_BYTES, sidecar_metadata
 from curation.sources.metadata_tables import MetadataTable, cached_table, rows_of
-from curation.sources.names import IMAGE_EXTENSIONS, extension_label, split_extension
+from curation.sources.names import IMAGE_EXTENSIONS, split_extension
 from curation.sources.redact import describe, redact_url
 from curation.sources.sidecars import SIDECARS, Sidecars, is_table, table_folders
 from curation.sources.storage import StorageConfig
+from curation.sources.unused import Unused
 
 UNIT_FILES = 10_000
 BATCH = 256
 """Images whose rows of tables are held at the same time."""
-MAX_EXAMPLES = 3
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +63,7 @@ class FolderSource(Source):
     def __init__(self, config: FolderConfig) -> None:
         super().__init__(config)
         self.files = Files(config.path, config.storage_options)
-        self._ignored: dict[str, int] = {}
-        self._examples: list[str] = []
+        self._unused = Unused()
 
     def units(self) -> list[Unit]:
         """Runs of at most 10,000 inputs with their sidecars, by name."""
@@ -88,13 +87,12 @@ class FolderSource(Source):
         units, used = self._in_units(found)
         unused = [*found.rest, *(entry for entry in found.sidecars.all() if entry.name not in used)]
         unused += [entry for entry in found.tables if entry.name not in used]
-        for entry in unused:
-            listing.skipped[extension_label(entry.name)] += 1
-        self._ignored = dict(sorted(listing.skipped.items()))
-        self._examples = sorted(entry.name for entry in unused)[:MAX_EXAMPLES]
+        self._unused = Unused(listing.skipped)
+        for name in sorted(entry.name for entry in unused):
+            self._unused.add(name)
         if not inputs:
             raise SourceError(
-                f"source.path: {shown} holds no images. Seen and ignored: {self._ignored or 'nothing'}. "
+                f"source.path: {shown} holds no images. Seen and ignored: {self.ignored() or 'nothing'}. "
                 "Extensions are set by source.extensions, and source.sniff=true takes every file for an image that "
                 "has the content of one; tars need source.kind=webdataset, Parquet files parquet."
             )
@@ -156,11 +154,11 @@ class FolderSource(Source):
 
     def ignored(self) -> dict[str, int]:
         """Extension, '(hidden)', '(not a file)' or '(repeated folder)' -> number."""
-        return dict(self._ignored)
+        return dict(sorted(self._unused.counts.items()))
 
     def ignored_examples(self) -> list[str]:
         """Names of some of them."""
-        return list(self._examples)
+        return list(self._unused.examples)
 
     def _read_one(self, locator: Locator) -> Payload:
         try:

@@ -13,6 +13,7 @@ from curation.sources.metadata_tables import MetadataTable, ReadRange, plain_nam
 from curation.sources.redact import describe
 from curation.sources.sidecars import Sidecars
 from curation.sources.tar_index import Damage, Member
+from curation.sources.unused import Unused
 
 BATCH = 256
 """Images whose rows of tables are held at the same time."""
@@ -42,8 +43,12 @@ class TarContents:
     sidecars: list[tuple[str, TarSidecar]] = field(default_factory=list)
     tables: list[Member] = field(default_factory=list)
     damage: Damage | None = None
+    unused: Unused = field(default_factory=Unused)
     held_bytes: int = 0
     name_bytes: int = 0
+
+    def pass_over(self, name: str) -> None:
+        self.unused.add(name, f"{self.uri}: {name}")
 
     def add_sidecar(self, item: Member, file: IO[bytes]) -> None:
         content = None
@@ -57,6 +62,7 @@ class TarContents:
         sidecars = Sidecars((image.name for image in self.images), self.extensions, self.sidecars)
         tables = self._read_tables()
         used: set[str] = set()
+        read: set[int] = set()
         occurrences: dict[str, int] = {}
         for start in range(0, len(self.images), BATCH):
             batch = self.images[start : start + BATCH]
@@ -68,16 +74,21 @@ class TarContents:
                     member += "#2"
                 used.add(member)
                 usable = image.problem is None
+                levels = sidecars.of(image.name, number)
+                read.update(item.offset for level in levels for item in level.values())
                 yield Locator(
                     record_id(self.uri, member),
                     self.uri,
                     member,
                     offset=image.offset if usable else None,
                     size=image.size if usable else None,
-                    metadata=self._metadata(sidecars.of(image.name, number), rows.get(image.name, ())),
+                    metadata=self._metadata(levels, rows.get(image.name, ())),
                     problem=image.reason,
                     problem_detail=image.problem,
                 )
+        for name, item in self.sidecars:
+            if item.offset not in read:
+                self.pass_over(name)
         if self.damage is not None:
             yield Locator(
                 record_id(self.uri, ""), self.uri, problem=self.damage.reason, problem_detail=self.damage.detail

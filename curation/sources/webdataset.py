@@ -21,6 +21,7 @@ from curation.sources.sidecars import SIDECARS, is_table
 from curation.sources.storage import StorageConfig
 from curation.sources.tar_contents import TarContents
 from curation.sources.tar_index import Damage, Member, scan
+from curation.sources.unused import Unused
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
@@ -91,14 +92,19 @@ class WebDatasetSource(Source):
     def __init__(self, config: WebDatasetConfig) -> None:
         super().__init__(config)
         self.containers = Containers(config, TAR_SUFFIXES, "tar")
+        self._unused = Unused()
 
     def units(self) -> list[Unit]:
         """One unit per tar."""
         return self.containers.units()
 
     def ignored(self) -> dict[str, int]:
-        """Files beside the tars, by extension. Members are not counted here."""
+        """Files beside the tars, by extension. Members are counted in `ignored_in_unit`."""
         return self.containers.ignored
+
+    def ignored_in_unit(self) -> Unused:
+        """Members of the tar that was listed last that are neither images nor metadata of one."""
+        return self._unused
 
     def list_unit(self, unit: Unit) -> Iterator[Locator]:
         """Scan the tar's headers, and read its sidecars on the way.
@@ -116,6 +122,7 @@ class WebDatasetSource(Source):
             damage = Damage(payload.reason or Reason.READ_ERROR, payload.detail or "")
             index = TarContents(uri, (), partial(self.containers.files.read_range, uri), damage=damage)
         yield from index.locators()
+        self._unused = index.unused
 
     def read(self, locators: Sequence[Locator]) -> Iterator[Payload]:
         """Byte ranges. Locally one open file per tar; remotely neighbouring ranges become one request."""
@@ -155,6 +162,7 @@ class WebDatasetSource(Source):
             elif self.config.sniff and _has_image_content(item, file):
                 index.images.append(item)
             else:
+                index.pass_over(item.name)
                 continue
             index.name_bytes += len(item.name) + MEMBER_BYTES
             if index.name_bytes > MAX_INDEX_BYTES:

@@ -23,7 +23,7 @@ from curation.sources.storage import absolute
 from curation.vectors import squares
 from pipeline.annotate import AnnotateSpec, FindDone, PoolSizes, annotate, chunks_with_parts
 from pipeline.fetch import Reader
-from pipeline.plan import ListUnit, Plan, load_plan, make_plan
+from pipeline.plan import ListUnit, Plan, UnitListing, load_plan, make_plan
 from pipeline.progress import RunProgress
 from pipeline.scores import read_scores
 from pipeline.select.references import ReferenceConfig, check_rows, find_table
@@ -122,7 +122,7 @@ def _list(
 ) -> Plan:
     with progress.stage(f"list {config.name}", len(units), "parts") as stage:
 
-        def run_units(items: list[tuple[int, Unit]]) -> Iterator[tuple[int, list[int]]]:
+        def run_units(items: list[tuple[int, Unit]]) -> Iterator[tuple[int, UnitListing]]:
             for position, rows in run_tasks(ListUnit(storage, source, chunk_rows), items):
                 stage.advance(1)
                 yield items[position][0], rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from curation.reasons import Reason
 from curation.records import LOCATOR_SCHEMA, Locator, Payload, record_id
 from curation.sources import FolderConfig, WebDatasetConfig, open_source
 from curation.sources.base import Source, Unit
+from curation.sources.unused import Unused
 from pipeline import plan as plan_module
-from pipeline.plan import CHUNKS, Plan, list_unit, load_plan, make_plan, to_locators, unit_name
+from pipeline.plan import CHUNKS, Plan, UnitListing, list_unit, load_plan, make_plan, to_locators, unit_name
 from pipeline.storage import Storage
 from tests.fixtures.tars import picture, write_tar
 
@@ -47,12 +49,19 @@ class Listing(Source):
     def ignored(self) -> dict[str, int]:
         return {"txt": 3}
 
+    def ignored_examples(self) -> list[str]:
+        return ["notes.txt"]
+
+    def ignored_in_unit(self) -> Unused:
+        last = self.listed[-1]
+        return Unused(Counter({"npy": last}), [f"u{last}: a.npy"] if last else [])
+
 
 Order = Callable[[list[tuple[int, Unit]]], list[tuple[int, Unit]]]
 
 
 def plan_of(storage: Storage, source: Source, chunk_rows: int, order: Order = lambda items: items) -> Plan:
-    def run(items: list[tuple[int, Unit]]) -> Iterator[tuple[int, list[int]]]:
+    def run(items: list[tuple[int, Unit]]) -> Iterator[tuple[int, UnitListing]]:
         for ordinal, unit in order(items):
             yield ordinal, list_unit(storage, source, ordinal, unit, chunk_rows)
 
@@ -74,7 +83,8 @@ def test_chunks_never_span_units_and_have_the_asked_size(tmp_path: Path) -> None
     ]  # fmt: skip
     assert plan.locators(3).schema.equals(LOCATOR_SCHEMA)
     assert to_locators(plan.locators(2)) == [Locator(record_id("u0", "4"), "u0", "4", 40, 10, '{"caption":"4"}')]
-    assert plan.ignored == {"txt": 3}
+    assert plan.ignored == {"txt": 3, "npy": 1 + 2 + 3}
+    assert plan.ignored_examples == ("notes.txt", "u1: a.npy", "u2: a.npy")
 
 
 def test_the_plan_is_the_same_in_any_order_and_on_a_second_call(tmp_path: Path) -> None:
@@ -87,6 +97,7 @@ def test_the_plan_is_the_same_in_any_order_and_on_a_second_call(tmp_path: Path) 
     loaded = load_plan(Storage(tmp_path / "a"))
     assert loaded is not None
     assert members(loaded) == members(first)
+    assert (loaded.ignored, loaded.ignored_examples) == (first.ignored, first.ignored_examples)
     assert loaded.source_fingerprint == first.source_fingerprint == Source.fingerprint(Listing(sizes).units())
 
 

@@ -89,7 +89,7 @@ def test_any_bytes_are_read_to_the_end(data: bytes) -> None:
 
 
 def test_a_big_table_is_small_in_memory_and_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 20_000
+    count = 5_000
     with open(tmp_path / "metadata.jsonl", "w") as file:
         for n in range(count):
             file.write(json.dumps({"file_name": f"{n:06d}.jpg", "n": n, "text": "x" * 500}) + "\n")
@@ -99,7 +99,7 @@ def test_a_big_table_is_small_in_memory_and_read_once(tmp_path: Path, monkeypatc
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(first) == count
-    assert held < 3 << 20
+    assert held < 1 << 20
     assert peak < 16 << 20
     assert cached_table(files, "metadata.jsonl") is first
     reads = 0
@@ -111,8 +111,8 @@ def test_a_big_table_is_small_in_memory_and_read_once(tmp_path: Path, monkeypatc
         return inner(name, start, size)
 
     first._read = lambda offset, size: counted("metadata.jsonl", offset, size)
-    names = [f"{n:06d}.jpg" for n in range(5000, 5256)]
-    assert [row["n"] for name in names for row in first.rows(names)[name]] == list(range(5000, 5256))
+    names = [f"{n:06d}.jpg" for n in range(1000, 1256)]
+    assert [row["n"] for name in names for row in first.rows(names)[name]] == list(range(1000, 1256))
     assert reads == 256
     reads = 0
     first.rows(names)

@@ -208,6 +208,20 @@ def test_a_tar_that_a_range_names_and_is_absent_is_missing(tmp_path: Path) -> No
     assert [row[:3] for row in rows] == [("a.jpg", P[0], None), ("", None, Reason.MISSING)]
 
 
+def test_members_that_nothing_uses_are_counted(tmp_path: Path) -> None:
+    members = [("a.jpg", P[0]), ("a.json", b"{}"), ("lost.json", b"{}"), ("d/a.npy", b"x"), ("README", b"x")]
+    write_tar(tmp_path / "a.tar", [*members, ("._a.jpg", b"x")])
+    write_tar(tmp_path / "b.tar", [("b.jpg", P[0])])
+    source = open_source(WebDatasetConfig(path=str(tmp_path)))
+    found = []
+    for unit in source.units():
+        assert len(list(source.list_unit(unit))) == 1
+        found.append(source.ignored_in_unit())
+    assert dict(found[0].counts) == {".json": 1, ".npy": 1, "(other)": 1}
+    assert found[0].examples == ["a.tar: d/a.npy", "a.tar: README", "a.tar: lost.json"]
+    assert dict(found[1].counts) == {}
+
+
 # Hostile tars.
 
 

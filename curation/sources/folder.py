@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -15,7 +16,8 @@ from curation.records import Locator, Payload, record_id
 from curation.sources.base import Source, SourceError, Unit
 from curation.sources.failures import failure
 from curation.sources.filesystem import Entry, Files, read_ahead
-from curation.sources.metadata import MAX_SIDECAR_BYTES, sidecar_metadata
+from curation.sources.merged_metadata import MergedMetadata
+from curation.sources.metadata import MAX_SIDECAR_BYTES
 from curation.sources.metadata_tables import MetadataTable, cached_table, rows_of
 from curation.sources.names import IMAGE_EXTENSIONS, split_extension
 from curation.sources.redact import describe, redact_url
@@ -126,11 +128,12 @@ class FolderSource(Source):
         """One locator per image; its sidecars are read here."""
         found = self._sort_out([Entry(name, size) for name, size in unit.entries])
         tables = self._tables(found.tables)
+        metadata_of = MergedMetadata(self._content, attrgetter("size"), attrgetter("name")).of
         for start in range(0, len(found.inputs), BATCH):
             batch = found.inputs[start : start + BATCH]
             rows = rows_of([entry.name for entry in batch], tables)
             jobs = (
-                (0, partial(self._metadata, found.sidecars.of(entry.name), rows.get(entry.name, ()))) for entry in batch
+                (0, partial(metadata_of, found.sidecars.of(entry.name), rows.get(entry.name, ()))) for entry in batch
             )
             # Without sidecars nothing is read, and locally a thread costs more than the read.
             remote = bool(found.sidecars) and not self.files.local
@@ -197,11 +200,6 @@ class FolderSource(Source):
             else:
                 tables.setdefault(entry.name.rpartition("/")[0], []).append(table)
         return tables
-
-    def _metadata(self, levels: Sequence[Mapping[str, Entry]], rows: Sequence[Mapping[str, Any]]) -> str | None:
-        return sidecar_metadata(
-            [{label: self._content(item) for label, item in level.items()} for level in levels], rows
-        )
 
     def _content(self, entry: Entry) -> bytes | None:
         try:

@@ -59,7 +59,11 @@ def normalise(values: Mapping[str, Any]) -> str | None:
     return text if len(text.encode()) <= MAX_METADATA_BYTES else _dump(_cut(clean))
 
 
-def sidecar_values(*levels: Mapping[str, bytes | None], rows: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+SidecarContent = bytes | Mapping[str, Any] | None
+"""The bytes of a sidecar, the values that they were reduced to, or None when they could not be read."""
+
+
+def sidecar_values(*levels: Mapping[str, SidecarContent], rows: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """Merge sidecar files (label -> content, None when it could not be read) into raw metadata values.
 
     A label is an extension, or a field and an extension (`meta.json`). Of several levels the first that has a key
@@ -92,8 +96,18 @@ def sidecar_values(*levels: Mapping[str, bytes | None], rows: Iterable[Mapping[s
     return values
 
 
+def reduced(label: str, data: bytes) -> SidecarContent:
+    """A sidecar of more than `MAX_METADATA_BYTES` as the values that are left of it under the cap; a small one as it
+    is. What many images share is so read in full once."""
+    if len(data) <= MAX_METADATA_BYTES:
+        return data
+    text = sidecar_metadata([{label: data}])
+    values: dict[str, Any] = json.loads(text) if text else {}
+    return values
+
+
 def sidecar_metadata(
-    levels: Sequence[Mapping[str, bytes | None]], rows: Sequence[Mapping[str, Any]] = ()
+    levels: Sequence[Mapping[str, SidecarContent]], rows: Sequence[Mapping[str, Any]] = ()
 ) -> str | None:
     """`normalise` of `sidecar_values`. Whatever files hold, the image stays: what fails is named like an unreadable
     file."""
@@ -111,7 +125,9 @@ def _add(values: dict[str, Any], more: Mapping[str, Any]) -> None:
             values[key] = value
 
 
-def _sidecar(label: str, data: bytes) -> Mapping[str, Any]:
+def _sidecar(label: str, data: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(data, Mapping):
+        return data
     field, _, extension = label.rpartition(".")
     if extension == "json":
         value = json.loads(data)

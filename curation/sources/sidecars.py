@@ -134,8 +134,9 @@ class Sidecars(Generic[T]):
     def _at(self, owner: str | None, stems: Iterable[str], number: int) -> dict[str, T]:
         found: dict[str, T] = {}
         for stem in stems:
+            if len(found) >= MAX_SIDECARS:
+                break
             prefix = "" if owner is None else f"{stem[len(owner) + 1 :]}."
             for extension, values in self._files[stem].items():
-                if len(found) < MAX_SIDECARS:
-                    found[prefix + extension] = values[min(number, len(values)) - 1]
+                found[prefix + extension] = values[min(number, len(values)) - 1]
         return found

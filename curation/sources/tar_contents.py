@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, NamedTuple
+from operator import attrgetter
+from typing import IO, NamedTuple
 
 from curation.records import Locator, record_id
-from curation.sources.metadata import MAX_SIDECAR_BYTES, sidecar_metadata
+from curation.sources.merged_metadata import MergedMetadata
+from curation.sources.metadata import MAX_SIDECAR_BYTES
 from curation.sources.metadata_tables import MetadataTable, ReadRange, plain_name, rows_of
 from curation.sources.redact import describe
 from curation.sources.sidecars import Sidecars
@@ -60,6 +62,7 @@ class TarContents:
 
     def locators(self) -> Iterator[Locator]:
         sidecars = Sidecars((image.name for image in self.images), self.extensions, self.sidecars)
+        metadata = MergedMetadata(self._bytes, attrgetter("size"), attrgetter("offset"))
         tables = self._read_tables()
         used: set[str] = set()
         read: set[int] = set()
@@ -82,7 +85,7 @@ class TarContents:
                     member,
                     offset=image.offset if usable else None,
                     size=image.size if usable else None,
-                    metadata=self._metadata(levels, rows.get(image.name, ())),
+                    metadata=metadata.of(levels, rows.get(image.name, ())),
                     problem=image.reason,
                     problem_detail=image.problem,
                 )
@@ -94,13 +97,8 @@ class TarContents:
                 record_id(self.uri, ""), self.uri, problem=self.damage.reason, problem_detail=self.damage.detail
             )
 
-    def _metadata(self, levels: Sequence[Mapping[str, TarSidecar]], rows: Sequence[Mapping[str, Any]]) -> str | None:
-        return sidecar_metadata(
-            [{label: self._content(item) for label, item in level.items()} for level in levels], rows
-        )
-
-    def _content(self, item: TarSidecar) -> bytes | None:
-        if item.content is not None or item.size > MAX_SIDECAR_BYTES:
+    def _bytes(self, item: TarSidecar) -> bytes | None:
+        if item.content is not None:
             return item.content
         try:
             return self.read(item.offset, item.size)

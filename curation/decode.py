@@ -241,8 +241,8 @@ def _header_problem(name: str, data: bytes, error: BaseException) -> Problem:
         return Problem(Reason.TRUNCATED, "the TIFF ends before its directory")
     if _says_truncated(error):
         return Problem(Reason.TRUNCATED, _message(error))
-    if name in _WEAK_MAGIC:
-        return Problem(Reason.NOT_AN_IMAGE, _message(error))
+    if name in _WEAK_MAGIC:  # the decoder's message quotes what it found, and that is no image's
+        return Problem(Reason.NOT_AN_IMAGE, f"{len(data)} bytes, {kind_of_content(data)} that begins like {name}")
     return Problem(Reason.CORRUPT, _message(error))
 
 

@@ -427,3 +427,14 @@ def test_memory_estimate_grows_with_progressive_coefficients() -> None:
     assert isinstance(plain, Header)
     assert isinstance(progressive, Header)
     assert decode_memory(progressive, None) - decode_memory(plain, None) == 384 * 256 * 3 * 2
+
+
+@pytest.mark.parametrize(
+    "start", [b"root:x:0:0:", b"P5 secret", b"P1 s3cret ", b"BM\x00\x00secret\x00\x00\x28\x00\x00\x00"]
+)
+def test_what_is_no_image_is_named_and_not_quoted(start: bytes) -> None:
+    problem = read_header(start + b"root:x:0:0:root:/root:/bin/bash\n" * 20, DecodeConfig())
+    assert isinstance(problem, Problem)
+    assert problem.reason is Reason.NOT_AN_IMAGE
+    assert not any(word in problem.detail for word in ("root", "cret", "x:0", "bash"))
+    assert "bytes, " in problem.detail

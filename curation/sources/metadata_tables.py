@@ -70,7 +70,7 @@ class MetadataTable:
                 continue
             row = self._parse(record)
             names = _names(row) if row is not None else []
-            bad += not names
+            bad += not names and (not record or not record.isspace())
             for item in names:
                 hashes.append(_hash(item))
                 offsets.append(offset)
@@ -199,21 +199,21 @@ def _fields(record: bytes) -> list[str] | None:
 
 
 def _lines(size: int, read: ReadRange) -> Iterator[tuple[int, bytes]]:
-    """(offset, line with its end), without lines of more than `MAX_ROW_BYTES`."""
+    """(offset, line with its end); nothing for a line of more than `MAX_ROW_BYTES`."""
     rest, start, skipping = b"", 0, False
     for position in range(0, size, _BLOCK_BYTES):
         data = rest + read(position, min(_BLOCK_BYTES, size - position))
         begin = 0
         while (end := data.find(b"\n", begin) + 1) > 0:
-            if not skipping and end - begin <= MAX_ROW_BYTES:
-                yield start + begin, data[begin:end]
+            fits = not skipping and end - begin <= MAX_ROW_BYTES
+            yield start + begin, data[begin:end] if fits else b""
             skipping = False
             begin = end
         rest, start = data[begin:], start + begin
         if len(rest) > MAX_ROW_BYTES:
             rest, start, skipping = b"", start + len(rest), True
-    if rest and not skipping:
-        yield start, rest
+    if rest or skipping:
+        yield start, b"" if skipping else rest
 
 
 def _quoted(lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:

@@ -101,6 +101,38 @@ def test_sidecars_merge() -> None:
     assert sidecar_values({"txt": b"2024"}) == {"txt": "2024"}
 
 
+def test_an_opt_out_survives_the_cap() -> None:
+    text = normalise({f"a{number:03d}": "v" * 1000 for number in range(200)} | {"noai": True, "caption": "a cat"})
+    assert text is not None
+    assert len(text.encode()) <= MAX_METADATA_BYTES
+    assert json.loads(text)["noai"] is True
+    assert json.loads(text)["caption"] == "a cat"
+
+
+def test_levels_merge_and_an_opt_out_counts_wherever_it_is() -> None:
+    assert sidecar_values(
+        {"json": b'{"a": 1, "noai": false, "empty": ""}'},
+        {"meta.json": b'{"a": 2, "b": 2, "noai": true}', "seg.json": b'{"a": 3}'},
+        {"outputs.txt": b"a cat"},
+        rows=[{"a": 4, "c": 4, "noai": False, "empty": "no more"}],
+    ) == {"a": 1, "b": 2, "c": 4, "noai": True, "seg.json": {"a": 3}, "txt": "a cat", "empty": "no more"}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b' {"caption": "a cat", "noai": true}\n', {"caption": "a cat", "noai": True}),
+        (b"{not json}", {"txt": "{not json}"}),
+        (b"{" * 100_000 + b"}", {"txt": "{" * 100_000 + "}"}),
+        (b"a cat\nNoAI = yes", {"txt": "a cat\nNoAI = yes", "noai": True}),
+        (b"a cat\nnoai: false", {"txt": "a cat\nnoai: false"}),
+        (b"a poster: noai", {"txt": "a poster: noai"}),
+    ],
+)
+def test_text_that_is_json_or_says_no(content: bytes, expected: dict[str, Any]) -> None:
+    assert sidecar_values({"txt": content}) == expected
+
+
 @pytest.mark.parametrize("broken", [b"{", b"\xff\xfe\x00", b"[" * 100_000, b"1" * 10_000])
 def test_broken_json_is_named(broken: bytes) -> None:
     assert sidecar_values({"json": broken, "txt": b"x"}) == {"txt": "x", "metadata_problem": "json: not JSON"}

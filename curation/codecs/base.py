@@ -61,6 +61,7 @@ class Header:
         pixel_bytes: bytes that the decoder needs for each pixel of the stored picture.
         buffer_bytes: bytes that the decoder needs besides, at any scale (progressive coefficients, TIFF tiles).
         ends_early: the container says that more bytes should follow.
+        blocks: 8 x 8 blocks that each scan of a JPEG of several scans may go over; 0 for those of one scan.
     """
 
     format: Format
@@ -72,6 +73,7 @@ class Header:
     pixel_bytes: int = 4
     buffer_bytes: int = 0
     ends_early: bool = False
+    blocks: int = 0
 
     @property
     def stored_size(self) -> tuple[int, int]:

@@ -8,25 +8,42 @@ from __future__ import annotations
 
 import io
 import re
+import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from curation.codecs import pillow
+from curation.codecs import jpeg_parts, pillow
 from curation.codecs.base import DecodeConfig, Header, Problem, working_size
 from curation.codecs.exif import orientation as exif_orientation
+from curation.codecs.jpeg_parts import MARKER, MAX_SEGMENTS, Parts, is_frame
 from curation.reasons import Reason
 from curation.records import Pixels
 
-MAX_SCANS = 100
-"""More scans than any encoder writes (mozjpeg's optimised scripts stay under 64). A picture of a few kilobytes and
-hundreds of scans costs minutes; libjpeg-turbo's own fuzzing limit is 500."""
+MAX_BLOCK_VISITS = 1 << 26
+"""Blocks of 8 x 8 coefficients that the scans of one file may go over: 24 times those of 178 megapixels in one color,
+which the default script of libjpeg (10 scans) goes over 8 times. A few seconds."""
 
 MAX_STRAY_BYTES = 16
-"""Bytes between the last coded block and the end marker that are taken for padding, not for lost synchronisation."""
+"""Bytes between the last coded block and the marker after it that are taken for padding, not for lost
+synchronization. libjpeg counts them; up to 8 more that it has read ahead it does not count."""
 
-_STRAY = re.compile(r"(\d+) extraneous bytes before marker 0xd9")
-_HARMLESS = ("Invalid SOS parameters", "Inconsistent progression sequence")
+_STRAY = re.compile(r"Corrupt JPEG data: (\d+) extraneous bytes before marker 0x([0-9a-f]+)")
+_LOST = (
+    "Premature end of JPEG file",
+    "Corrupt JPEG data: premature end of data segment",
+    "Corrupt JPEG data: bad Huffman code",
+    "Corrupt JPEG data: found marker",  # instead of the restart marker that is due
+)
+"""All of libjpeg-turbo's warnings that mean lost blocks. Of its others, those about stray bytes, the JFIF revision,
+Adobe's transform, ICC numbering and the parameters of a sequential scan are gone when the file has been put together
+again; an inconsistent progression is looked into; arithmetic codes and too many lines do not occur."""
+
+ROW_BYTES = 64
+"""For each component and pixel of the width: the rows that the decoder works on at a time, several of 8."""
+
+_SAMPLINGS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4))
 _UNSUPPORTED_FRAMES = {
     **dict.fromkeys((0xC3, 0xC7, 0xCB, 0xCF), "lossless JPEG"),
     **dict.fromkeys((0xC5, 0xC6, 0xCD, 0xCE), "hierarchical JPEG"),
@@ -39,17 +56,17 @@ def read_header(data: bytes) -> Header | Problem:
     size = len(data)
     orientation: int | None = None
     frame: tuple[int, bytes] | None = None
-    position = 2
-    while True:
-        position = data.find(b"\xff", position)
-        while 0 <= position < size and data[position] == 0xFF:
-            position += 1
-        if not 0 <= position < size:
+    position, profile_bytes = 2, 0
+    for _ in range(MAX_SEGMENTS):
+        found = MARKER.search(data, position)
+        if found is None:
             return Problem(Reason.TRUNCATED, "the JPEG ends before its first scan")
-        marker = data[position]
-        position += 1
-        if marker < 0xC0 or 0xD0 <= marker <= 0xD8:
-            continue  # stray bytes, and markers without a length
+        position = found.end()
+        marker = data[position - 1]
+        if 0xD0 <= marker <= 0xD7:
+            continue  # no length, no meaning here
+        if marker < 0xC0 or marker == 0xD8:  # refused by libjpeg, by Pillow, or both
+            return Problem(Reason.CORRUPT, f"the JPEG has a marker 0x{marker:02x} between its segments")
         if marker == 0xD9:
             return Problem(Reason.CORRUPT, "the JPEG has no picture")
         end = position + int.from_bytes(data[position : position + 2], "big")
@@ -61,17 +78,22 @@ def read_header(data: bytes) -> Header | Problem:
             orientation = exif_orientation(data[position + 2 : end])
         elif marker == 0xDA:
             break
-        elif marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+        elif marker == 0xE2:
+            profile_bytes += end - position
+        elif is_frame(marker):
             if frame is not None:
                 return Problem(Reason.CORRUPT, "the JPEG has two frame headers")
             frame = marker, data[position + 2 : end]
         position = end
+    else:
+        return Problem(Reason.CORRUPT, f"JPEG with more than {MAX_SEGMENTS} segments")
     if frame is None:
         return Problem(Reason.CORRUPT, "the JPEG has a scan before its frame header")
-    return _from_frame(*frame, scan_components=data[position + 2], orientation=orientation or 1)
+    # Beside the pixels: the profile that the decoder keeps, and a copy without what it stumbles over.
+    return _from_frame(*frame, data[position + 2], orientation or 1, extra_bytes=2 * profile_bytes + size)
 
 
-def _from_frame(marker: int, body: bytes, scan_components: int, orientation: int) -> Header | Problem:
+def _from_frame(marker: int, body: bytes, scan_components: int, orientation: int, extra_bytes: int) -> Header | Problem:
     if marker in _UNSUPPORTED_FRAMES:
         return Problem(Reason.UNSUPPORTED_FORMAT, _UNSUPPORTED_FRAMES[marker])
     if len(body) < 6 or len(body) < 6 + 3 * body[5]:
@@ -82,9 +104,13 @@ def _from_frame(marker: int, body: bytes, scan_components: int, orientation: int
     factors = [(body[7 + 3 * i] >> 4, body[7 + 3 * i] & 15) for i in range(components)]
     if not width or not height or not all(1 <= h <= 4 and 1 <= v <= 4 for h, v in factors):
         return Problem(Reason.CORRUPT, f"JPEG of {width} x {height} pixels, sampling {factors}")
-    buffered = marker == 0xC2 or scan_components < components
     across, down = max(h for h, _ in factors), max(v for _, v in factors)
     units = -(-width // (8 * across)) * -(-height // (8 * down))
+    several_scans = marker == 0xC2 or scan_components < components
+    blocks = sum(h * v for h, v in factors) * units if several_scans else 0
+    extra_bytes += 128 * blocks + ROW_BYTES * components * down * width
+    if components > 1 and not _usual_sampling(factors):
+        extra_bytes += 4 * width * height  # Pillow's image at full size
     if orientation >= 5:
         width, height = height, width
     return Header(
@@ -94,7 +120,17 @@ def _from_frame(marker: int, body: bytes, scan_components: int, orientation: int
         orientation,
         mode={1: "L", 3: "RGB", 4: "CMYK"}[components],
         pixel_bytes=7 if components == 4 else 3,
-        buffer_bytes=sum(h * v for h, v in factors) * units * 128 if buffered else 0,
+        buffer_bytes=extra_bytes,
+        blocks=blocks,
+    )
+
+
+def _usual_sampling(factors: list[tuple[int, int]]) -> bool:
+    """Whether these are sampling factors that TurboJPEG takes; there are some more."""
+    return (
+        all(pair == (1, 1) for pair in factors[1:3])
+        and factors[0] in _SAMPLINGS
+        and (len(factors) == 3 or factors[3] in ((1, 1), factors[0]))
     )
 
 
@@ -114,62 +150,138 @@ def decode(data: bytes, header: Header, config: DecodeConfig, max_side: int | No
     width, height = header.stored_size
     factor = reduction(width, height, max_side)
     expected = (-(-height // factor), -(-width // factor))
-    if header.buffer_bytes and data.count(b"\xff\xda") > MAX_SCANS:
-        return Problem(Reason.CORRUPT, f"JPEG with more than {MAX_SCANS} scans")
-
-    def attempt(strict: bool) -> Any:
-        # The decoder's own idea of the size bounds its memory, so it has to agree with ours first.
-        if simplejpeg.decode_jpeg_header(data, strict=strict)[:2] != (height, width):
-            raise ValueError("the JPEG has two different sizes")
-        return simplejpeg.decode_jpeg(
-            data,
-            "CMYK" if header.mode == "CMYK" else "RGB",
-            min_height=expected[0] if factor > 1 else 0,
-            min_width=expected[1] if factor > 1 else 0,
-            strict=strict,
-        )
-
+    problem = _check_scans(data) if header.blocks else None
+    if problem is not None:
+        return problem
     try:
-        array = attempt(strict=True)
-    except ValueError as error:
-        message = str(error)
-        reason = _reason(message, data)
-        if reason is not None:
-            return Problem(reason, message)
-        if "Corrupt" in message or message.startswith(_HARMLESS):
-            array = attempt(strict=False)
-        else:
-            array = _pillow(data, header, config, factor)
-            if isinstance(array, Problem):
-                return array
+        # The decoder's own idea of the size bounds its memory, so it has to agree with ours first.
+        if simplejpeg.decode_jpeg_header(data)[:2] != (height, width):
+            return Problem(Reason.CORRUPT, "the JPEG has two different sizes")
+        array = _turbo(data, header, factor)
+    except (ValueError, KeyError) as error:
+        array = _look_again(data, header, config, factor, str(error))
+        if isinstance(array, Problem):
+            return array
     if array.shape[:2] != expected:
         return Problem(Reason.CORRUPT, f"decoded to {array.shape[1]} x {array.shape[0]}, not {expected[::-1]}")
     return _cmyk_to_rgb(array) if array.shape[2] == 4 else array
 
 
-def _reason(message: str, data: bytes) -> Reason | None:
-    """The verdict on a message of simplejpeg's strict mode; None when the picture may be whole."""
-    if "remature end" in message:
-        return Reason.TRUNCATED
-    stray = _STRAY.search(message)
-    if stray is not None:
-        return Reason.CORRUPT if int(stray[1]) > MAX_STRAY_BYTES else None
-    if message.startswith(_HARMLESS):
-        # Only the first warning is told, so a later one must be ruled out another way.
-        return None if data.rfind(b"\xff\xd9") > data.find(b"\xff\xda") else Reason.TRUNCATED
-    return Reason.CORRUPT if "Corrupt" in message or "two different sizes" in message else None
+def _turbo(data: bytes, header: Header, factor: int, strict: bool = True) -> Any:
+    """RGB or CMYK, uint8 [ceil(h / factor), ceil(w / factor), 3 or 4]. Strict: raises ValueError with the first
+    warning as its message."""
+    import simplejpeg
+
+    width, height = header.stored_size
+    return simplejpeg.decode_jpeg(
+        data,
+        "CMYK" if header.mode == "CMYK" else "RGB",
+        min_height=-(-height // factor) if factor > 1 else 0,
+        min_width=-(-width // factor) if factor > 1 else 0,
+        strict=strict,
+    )
 
 
-def _pillow(data: bytes, header: Header, config: DecodeConfig, factor: int) -> Any:
+def _check_scans(data: bytes) -> Problem | None:
+    """Whether all components are there and the scans are not too much work."""
+    parts = jpeg_parts.take_apart(data)
+    if isinstance(parts, Problem):
+        return parts
+    visits = parts.block_visits()
+    if visits > MAX_BLOCK_VISITS:
+        return Problem(
+            Reason.TOO_MANY_PIXELS,
+            f"{len(parts.scans)} scans go over {visits} blocks of 8 x 8 pixels, more than {MAX_BLOCK_VISITS}",
+        )
+    return parts.missing()
+
+
+def _look_again(data: bytes, header: Header, config: DecodeConfig, factor: int, message: str) -> Any:
+    """The image of a file that the strict decoder has refused with `message`, or the Problem with it."""
+    if _is_padding(message):
+        return _turbo(data, header, factor, strict=False)
+    if message.startswith(_LOST):
+        return _lost(message)
+    parts = jpeg_parts.take_apart(data)
+    if isinstance(parts, Problem):
+        return parts
+    plain = parts.joined()
+    try:
+        return _turbo(plain, header, factor)
+    except (ValueError, KeyError) as error:
+        message = str(error)
+    del plain  # one copy at a time
+    if "subsampling" in message:
+        return _pillow(parts, header, config, factor)
+    if _is_padding(message):
+        problem = None
+    elif _STRAY.fullmatch(message) is not None:
+        problem = jpeg_parts.loss_behind_stray_bytes(parts, _stray, MAX_BLOCK_VISITS)
+    elif message.startswith("Inconsistent progression sequence"):
+        problem = _untold_loss(parts, lambda joined: zlib.crc32(_turbo(joined, header, factor, strict=False)))
+    else:
+        problem = _lost(message)
+    return problem or _turbo(parts.joined(), header, factor, strict=False)
+
+
+def _lost(message: str) -> Problem:
+    return Problem(Reason.TRUNCATED if "remature end" in message else Reason.CORRUPT, message)
+
+
+def _stray(data: bytes) -> int | Problem:
+    """The stray bytes before the end marker of a JPEG, or what else is wrong with it."""
+    import simplejpeg
+
+    try:
+        simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)
+    except ValueError as error:
+        message = str(error)
+        stray = _STRAY.fullmatch(message)
+        return int(stray[1]) if stray is not None and _is_padding(message) else _lost(message)
+    return 0
+
+
+def _is_padding(message: str) -> bool:
+    """Whether all scans have been decoded and few bytes were left."""
+    stray = _STRAY.fullmatch(message)
+    return stray is not None and stray[2] == "d9" and int(stray[1]) <= MAX_STRAY_BYTES
+
+
+def _untold_loss(parts: Parts, digest: Callable[[bytes], int]) -> Problem | None:
+    """Whether blocks are missing, for decoders that do not tell: what they put in place of the missing ones depends
+    on the bytes that follow, and a whole image does not."""
+    problem = parts.missing()
+    if problem is not None:
+        return problem
+    whole = digest(parts.joined())
+    if digest(parts.joined(jpeg_parts.lengthened)) != whole:
+        return Problem(Reason.TRUNCATED, "the JPEG has blocks missing")
+    if len(parts.scans) == 1:
+        count = MAX_STRAY_BYTES + 1
+        if len(parts.scans[0].coded) > count and whole == digest(
+            parts.joined(lambda coded: jpeg_parts.altered(coded, count))
+        ):
+            return Problem(Reason.CORRUPT, f"the JPEG has more than {MAX_STRAY_BYTES} bytes after its last block")
+    return None
+
+
+def _pillow(parts: Parts, header: Header, config: DecodeConfig, factor: int) -> Any:
     """For the few that TurboJPEG's interface does not take (odd sampling factors)."""
     from PIL.JpegImagePlugin import JpegImageFile
 
     width, height = header.stored_size
-    need = header.buffer_bytes + 8 * -(-width // factor) * -(-height // factor)
-    if need > config.max_memory:
-        return Problem(Reason.TOO_MANY_PIXELS, f"decoding would take {need} bytes")
+
+    def digest(joined: bytes) -> int:
+        image, crc = JpegImageFile(io.BytesIO(joined)), 0
+        for top in range(0, height, 64):
+            crc = zlib.crc32(image.crop((0, top, width, min(height, top + 64))).tobytes(), crc)
+        return crc
+
     with pillow.guarded():
-        image = JpegImageFile(io.BytesIO(data))
+        problem = _untold_loss(parts, digest)
+        if problem is not None:
+            return problem
+        image = JpegImageFile(io.BytesIO(parts.joined()))
         image.draft(None, (max(1, width // factor), max(1, height // factor)))
         return pillow.to_rgb(image, config.background, 1)
 

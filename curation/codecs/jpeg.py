@@ -17,13 +17,13 @@ import numpy as np
 from curation.codecs import jpeg_parts, pillow
 from curation.codecs.base import DecodeConfig, Header, Problem, working_size
 from curation.codecs.exif import orientation as exif_orientation
-from curation.codecs.jpeg_parts import MARKER, MAX_SEGMENTS, Parts, is_frame
+from curation.codecs.jpeg_parts import MAX_SEGMENTS, Parts, is_frame, next_marker
 from curation.reasons import Reason
 from curation.records import Pixels
 
-MAX_BLOCK_VISITS = 1 << 26
-"""Blocks of 8 x 8 coefficients that the scans of one file may go over: 24 times those of 178 megapixels in one color,
-which the default script of libjpeg (10 scans) goes over 8 times. A few seconds."""
+MAX_BLOCK_VISITS = 1 << 25
+"""Blocks of 8 x 8 coefficients that the scans of one file may go over: twelve times those of 178 megapixels in one
+color, which the default script of libjpeg (10 scans, 4:2:0) goes over eight times. About five seconds."""
 
 MAX_STRAY_BYTES = 16
 """Bytes between the last coded block and the marker after it that are taken for padding, not for lost
@@ -58,13 +58,11 @@ def read_header(data: bytes) -> Header | Problem:
     frame: tuple[int, bytes] | None = None
     position, profile_bytes = 2, 0
     for _ in range(MAX_SEGMENTS):
-        found = MARKER.search(data, position)
-        if found is None:
+        marker, position = next_marker(data, position)
+        if marker < 0:
             return Problem(Reason.TRUNCATED, "the JPEG ends before its first scan")
-        position = found.end()
-        marker = data[position - 1]
-        if 0xD0 <= marker <= 0xD7:
-            continue  # no length, no meaning here
+        if marker == 0 or 0xD0 <= marker <= 0xD7:
+            continue  # no marker, or one without length and meaning
         if marker < 0xC0 or marker == 0xD8:  # refused by libjpeg, by Pillow, or both
             return Problem(Reason.CORRUPT, f"the JPEG has a marker 0x{marker:02x} between its segments")
         if marker == 0xD9:
@@ -250,9 +248,11 @@ def _is_padding(message: str) -> bool:
 def _untold_loss(parts: Parts, digest: Callable[[bytes], int]) -> Problem | None:
     """Whether blocks are missing, for decoders that do not tell: what they put in place of the missing ones depends
     on the bytes that follow, and a whole image does not."""
-    problem = parts.missing()
+    problem = parts.missing() or parts.missing_intervals()
     if problem is not None:
         return problem
+    if 3 * parts.block_visits() > MAX_BLOCK_VISITS:
+        return Problem(Reason.TOO_MANY_PIXELS, "an odd JPEG that is too large to look for missing blocks")
     whole = digest(parts.joined())
     if digest(parts.joined(jpeg_parts.lengthened)) != whole:
         return Problem(Reason.TRUNCATED, "the JPEG has blocks missing")

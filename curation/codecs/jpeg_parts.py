@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from curation.codecs.base import Problem
 from curation.reasons import Reason
@@ -21,9 +22,10 @@ MAX_SCANS = 100
 """More scans than any encoder writes (mozjpeg's optimized scripts stay under 64). An image of a few kilobytes and
 hundreds of scans costs minutes; libjpeg-turbo's own fuzzing limit is 500."""
 
-MARKER = re.compile(rb"\xff[\x01-\xfe]")
-"""The last fill byte and the marker code: linear in the data, however many fill bytes come first."""
+MAX_RESTARTS = 1 << 17
+"""Restart intervals that are looked at one by one, where the decoder does not tell of each. About 30 us each."""
 
+_FILL = re.compile(rb"\xff++")
 _END_OF_SCAN = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 _RESTART = re.compile(rb"\xff[\xd0-\xd7]")
 _START, _END = b"\xff\xd8", b"\xff\xd9"
@@ -35,6 +37,13 @@ _LARGEST_SIDE = 65_500  # libjpeg's
 Change = Callable[[memoryview], Iterable[bytes | memoryview]]
 Stray = Callable[[bytes], "int | Problem"]
 """Decodes a JPEG strictly: the stray bytes before its end marker, or what else is wrong with it."""
+
+
+def next_marker(data: bytes, position: int) -> tuple[int, int]:
+    """The code after the next 0xff bytes, and the place behind it; -1 when the data end first. 0 is no marker."""
+    start = data.find(b"\xff", position)
+    found = _FILL.match(data, start) if start >= 0 else None
+    return (data[found.end()], found.end() + 1) if found and found.end() < len(data) else (-1, len(data))
 
 
 def is_frame(marker: int) -> bool:
@@ -111,17 +120,25 @@ class Parts:
         return total
 
     def missing(self) -> Problem | None:
-        """Whether a component, the end marker or a whole restart interval is missing."""
+        """Whether the end marker or a component is missing."""
         if not self.ended:
             return Problem(Reason.TRUNCATED, "the JPEG has no end marker")
         if set(self.factors) - {name for scan in self.scans for name in scan.components}:
             return Problem(Reason.TRUNCATED, "the JPEG has no scan of one of its components")
-        interval = 0
+        return None
+
+    def missing_intervals(self) -> Problem | None:
+        """Whether the restart markers are other than those of the size, in their order."""
+        interval = total = 0
         for scan in self.scans:
             interval = next((int.from_bytes(t[4:6], "big") for t in reversed(scan.tables) if t[1] == 0xDD), interval)
             columns, rows = self.units(scan)
             due = -(-columns * rows // interval) - 1 if interval else 0
-            found = [scan.coded[place.start() + 1] & 7 for place in _RESTART.finditer(scan.coded)]
+            total += due
+            if total > MAX_RESTARTS:
+                return Problem(Reason.CORRUPT, "an odd JPEG of too many restart intervals to look at each")
+            places = islice(_RESTART.finditer(scan.coded), due + 2)  # one at the end is harmless
+            found = [scan.coded[place.start() + 1] & 7 for place in places]
             if len(found) < due:
                 return Problem(Reason.TRUNCATED, "the JPEG has restart intervals missing")
             if len(found) > due + 1 or found != [index % 8 for index in range(len(found))]:
@@ -140,15 +157,14 @@ def take_apart(data: bytes) -> Parts | Problem:
     scans: list[Scan] = []
     position, ended = 2, False
     for _ in range(MAX_SEGMENTS):
-        found = MARKER.search(data, position)
-        if found is None:
+        code, position = next_marker(data, position)
+        if code < 0:
             break
-        code, position = data[found.end() - 1], found.end()
         if code == 0xD9:
             ended = True
             break
-        if code == 0x01 or 0xD0 <= code <= 0xD7:
-            continue  # no length, no meaning here
+        if code <= 0x01 or 0xD0 <= code <= 0xD7:
+            continue  # no marker, or one without length and meaning
         if code < 0xC0 or code == 0xD8:
             return Problem(Reason.CORRUPT, f"the JPEG has a marker 0x{code:02x} between its segments")
         end = position + int.from_bytes(data[position : position + 2], "big")
@@ -209,12 +225,12 @@ def loss_behind_stray_bytes(parts: Parts, stray: Stray, max_visits: int) -> Prob
     The scans are judged one by one: a file that ends after a scan has been decoded whole when libjpeg comes to its
     end marker, and what it tells there concerns the last scan alone.
     """
-    problem = parts.missing()
+    problem = parts.missing() or parts.missing_intervals()
     if problem is not None:
         return problem
     if len(parts.scans) == 1:
         return _loss_in_intervals(parts, stray)
-    if (len(parts.scans) + 1) * parts.block_visits() > max_visits:
+    if (len(parts.scans) + 1) * parts.block_visits() > 2 * max_visits:
         return Problem(Reason.CORRUPT, "stray bytes between the scans of a JPEG that is too large to look for more")
     scans: list[Scan] = []
     for scan in parts.scans:

@@ -12,10 +12,15 @@ the reasons below.
 UNSUPPORTED_FORMAT |
 | lossless, hierarchical, arithmetic-coded or 12-bit JPEG; float or 32-bit samples (no agreed range to show) | \
 UNSUPPORTED_FORMAT |
-| width * height > `max_pixels`, or the decode would take more than `max_memory` | TOO_MANY_PIXELS |
-| the data ends early: a JPEG without its end marker or with blocks missing, a PNG without IEND, a RIFF, strip or \
-stream that is too short | TRUNCATED, never a picture with a grey part |
-| anything else that the decoder refuses; a JPEG that has lost synchronisation, or of more than 100 scans | CORRUPT |
+| width * height > `max_pixels`, or the decode would take more than `max_memory`; a JPEG whose scans go over more \
+than 2^25 blocks (12 times the largest image) | TOO_MANY_PIXELS |
+| the data ends early: a JPEG without its end marker or with blocks, restart intervals or a component missing, \
+a PNG without IEND, a RIFF, strip or stream that is too short | TRUNCATED, never a picture with a grey part |
+| anything else that the decoder refuses; a JPEG that has lost synchronisation, of more than 100 scans, or of more \
+than 65,536 segments | CORRUPT |
+| JPEG: stray bytes between segments; up to 16 (and 8 that libjpeg does not count) after a scan or restart interval; \
+wrong ICC numbers, JFIF revision, Adobe transform, or parameters of a sequential scan; scans out of order; any \
+sampling factors | decoded, when all of it is there |
 | file extension | not looked at |
 | EXIF orientation (JPEG, PNG, WebP, AVIF's own, TIFF tag) | applied once; 0, 9, damaged EXIF: 1 |
 | animation, multi-page TIFF, MPO | first frame |

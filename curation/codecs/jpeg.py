@@ -40,9 +40,11 @@ _LOST = (
 Adobe's transform, ICC numbering and the parameters of a sequential scan are gone when the file has been put together
 again; an inconsistent progression is looked into; arithmetic codes and too many lines do not occur."""
 
-ROW_BYTES = 64
-"""For each component and pixel of the width: the rows that the decoder works on at a time, several of 8."""
+ROW_BYTES = 32
+"""For each component and pixel of the width: the rows that the decoder works on at a time, 8 and their neighbors."""
 
+_BAND_PIXELS = 1 << 19
+_BAND_BYTES = 24 * _BAND_PIXELS
 _SAMPLINGS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4))
 _UNSUPPORTED_FRAMES = {
     **dict.fromkeys((0xC3, 0xC7, 0xCB, 0xCF), "lossless JPEG"),
@@ -88,7 +90,8 @@ def read_header(data: bytes) -> Header | Problem:
     if frame is None:
         return Problem(Reason.CORRUPT, "the JPEG has a scan before its frame header")
     # Beside the pixels: the profile that the decoder keeps, and a copy without what it stumbles over.
-    return _from_frame(*frame, data[position + 2], orientation or 1, extra_bytes=2 * profile_bytes + size)
+    extra_bytes = profile_bytes + min(profile_bytes, 255 << 16) + size
+    return _from_frame(*frame, data[position + 2], orientation or 1, extra_bytes)
 
 
 def _from_frame(marker: int, body: bytes, scan_components: int, orientation: int, extra_bytes: int) -> Header | Problem:
@@ -108,7 +111,9 @@ def _from_frame(marker: int, body: bytes, scan_components: int, orientation: int
     blocks = sum(h * v for h, v in factors) * units if several_scans else 0
     extra_bytes += 128 * blocks + ROW_BYTES * components * down * width
     if components > 1 and not _usual_sampling(factors):
-        extra_bytes += 4 * width * height  # Pillow's image at full size
+        extra_bytes += 4 * width * height + pillow.TILE_BYTES  # Pillow's image at full size
+    if components == 4:
+        extra_bytes += min(24 * width * height, _BAND_BYTES)
     if orientation >= 5:
         width, height = height, width
     return Header(
@@ -290,7 +295,7 @@ def _cmyk_to_rgb(cmyk: Any) -> Pixels:
     """JPEG stores inverted ink (Adobe's convention, which Pillow assumes too): R = C * K / 255, in bands of rows."""
     height, width = cmyk.shape[:2]
     rgb = np.empty((height, width, 3), np.uint8)
-    rows = max(1, (1 << 19) // width)
+    rows = max(1, _BAND_PIXELS // width)
     for top in range(0, height, rows):
         band = cmyk[top : top + rows].astype(np.uint16)
         rgb[top : top + rows] = (band[..., :3] * band[..., 3:] + 127) // 255

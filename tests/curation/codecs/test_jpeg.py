@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 
 from curation.codecs import jpeg
-from curation.decode import DecodeConfig, Decoded, Problem, decode, read_header
+from curation.decode import DecodeConfig, Decoded, Header, Problem, decode, decode_memory, read_header
 from curation.reasons import Reason
 from tests.fixtures import images
 
@@ -333,3 +334,91 @@ def test_stray_bytes_between_sequential_scans() -> None:
     for start, end in coded(data)[1:]:
         short = data[: start + (end - start) // 2].rstrip(b"\xff") + data[end:]
         assert reason(inserted(short, ends[:1], b"\x00")) in (Reason.TRUNCATED, Reason.CORRUPT)
+
+
+def repeated(data: bytes, scan: int, count: int) -> bytes:
+    """One scan of a progressive JPEG, again and again."""
+    starts = [match.start() for match in re.finditer(rb"\xff\xda", data)]
+    end = coded(data)[scan][1]
+    return data[:end] + data[starts[scan] : end] * count + data[end:]
+
+
+def test_scans_times_blocks_are_bounded_before_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work is told from the headers: the same file passes and does not when the bound moves by one block."""
+    data = images.jpeg(images.reference(), progressive=True, subsampling=2)
+    luma, chroma = 48 * 32, 24 * 16
+    default_script = 2 * (luma + 2 * chroma) + 4 * luma + 4 * chroma
+    monkeypatch.setattr(jpeg, "MAX_BLOCK_VISITS", default_script)
+    assert reason(data) is None
+    monkeypatch.setattr(jpeg, "MAX_BLOCK_VISITS", default_script - 1)
+    result = take(data)
+    assert isinstance(result, Problem)
+    assert result.reason is Reason.TOO_MANY_PIXELS
+    assert f"10 scans go over {default_script} blocks" in result.detail
+
+
+def test_the_largest_image_of_the_usual_script_is_within_the_bound() -> None:
+    blocks_of_luma = CONFIG.max_pixels / 64
+    assert 8 * blocks_of_luma < jpeg.MAX_BLOCK_VISITS
+    started = time.process_time()
+    bomb = images.jpeg_header_lie(
+        repeated(images.encode(np.zeros((64, 64, 3), np.uint8), "JPEG", progressive=True), 9, 88), 9000, 9000
+    )
+    assert reason(bomb, max_side=640) is Reason.TOO_MANY_PIXELS
+    assert time.process_time() - started < 2
+
+
+def test_scans_are_counted_where_they_are() -> None:
+    """An end of scan in what follows the image is none (video behind a photograph)."""
+    data = PROGRESSIVE + b"\xff\xda" * 5000
+    assert np.array_equal(pixels(data), of_pillow(PROGRESSIVE))
+    assert reason(repeated(PROGRESSIVE, 0, 89)) is None
+    assert reason(repeated(PROGRESSIVE, 0, 91)) is Reason.CORRUPT
+
+
+@pytest.mark.parametrize("filler", [b"\xff\xfe\x00\x02", b"\xff\xd0", b"\xff\x00"])
+def test_segments_are_bounded(filler: bytes) -> None:
+    place = PLAIN.index(b"\xff\xdb")
+    usual = PLAIN[:place] + filler * 60_000 + PLAIN[place:]
+    many = PLAIN[:place] + filler * 2_000_000 + PLAIN[place:]
+    between = (
+        PROGRESSIVE[: coded(PROGRESSIVE)[0][1]]
+        + b"\xff\xfe\x00\x02" * 2_000_000
+        + PROGRESSIVE[coded(PROGRESSIVE)[0][1] :]
+    )
+    assert np.array_equal(pixels(usual), of_pillow(PLAIN))
+    started = time.process_time()
+    assert reason(many) is Reason.CORRUPT
+    assert reason(between) is Reason.CORRUPT
+    assert time.process_time() - started < 2
+
+
+def test_fill_and_stray_bytes_are_passed_at_the_speed_of_a_search() -> None:
+    place = PLAIN.index(b"\xff\xdb")
+    started = time.process_time()
+    for filler in (bytes(20_000_000), b"\xff" * 20_000_000, bytes(1) + b"\xff" * 20_000_000 + bytes(1)):
+        assert np.array_equal(pixels(PLAIN[:place] + filler + PLAIN[place:]), of_pillow(PLAIN))
+    assert time.process_time() - started < 4
+
+
+def test_a_scan_of_every_component_is_asked_for() -> None:
+    data = components([0x11, 0x11, 0x11], [(384, 256)] * 3)
+    for _, end in coded(data)[:2]:
+        assert reason(data[:end] + b"\xff\xd9") is Reason.TRUNCATED
+
+
+def test_memory_counts_profiles_copies_and_images_at_full_size() -> None:
+    def need(data: bytes, side: int | None = None) -> int:
+        header = read_header(data, CONFIG)
+        assert isinstance(header, Header)
+        return decode_memory(header, side)
+
+    for name in ("icc", "stray", "plain"):
+        data = {
+            "icc": images.jpeg(images.reference(), icc_profile=bytes(3_000_000)),
+            "stray": before(b"\xff\xda", b"\x00")(PLAIN),
+            "plain": PLAIN,
+        }[name]
+        assert need(data) >= 384 * 256 * 3 + len(data) + (6_000_000 if name == "icc" else 0)
+    odd = ODD_SAMPLING["3x1"]
+    assert need(odd, 32) >= 4 * 216 * 112

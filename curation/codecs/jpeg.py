@@ -201,7 +201,7 @@ def _check_scans(data: bytes) -> Problem | None:
 
 def _look_again(data: bytes, header: Header, config: DecodeConfig, factor: int, message: str) -> Any:
     """The image of a file that the strict decoder has refused with `message`, or the Problem with it."""
-    if _is_padding(message):
+    if _padding(message):
         return _turbo(data, header, factor, strict=False)
     if message.startswith(_LOST):
         return _lost(message)
@@ -216,7 +216,7 @@ def _look_again(data: bytes, header: Header, config: DecodeConfig, factor: int, 
     del plain  # one copy at a time
     if "subsampling" in message:
         return _pillow(parts, header, config, factor)
-    if _is_padding(message):
+    if _padding(message):
         problem = None
     elif _STRAY.fullmatch(message) is not None:
         problem = jpeg_parts.loss_behind_stray_bytes(parts, _stray, MAX_BLOCK_VISITS)
@@ -238,16 +238,14 @@ def _stray(data: bytes) -> int | Problem:
     try:
         simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)
     except ValueError as error:
-        message = str(error)
-        stray = _STRAY.fullmatch(message)
-        return int(stray[1]) if stray is not None and _is_padding(message) else _lost(message)
+        return _padding(str(error)) or _lost(str(error))
     return 0
 
 
-def _is_padding(message: str) -> bool:
-    """Whether all scans have been decoded and few bytes were left."""
+def _padding(message: str) -> int:
+    """How many bytes were left when all scans had been decoded, where they were few; 0 for other messages."""
     stray = _STRAY.fullmatch(message)
-    return stray is not None and stray[2] == "d9" and int(stray[1]) <= MAX_STRAY_BYTES
+    return int(stray[1]) if stray and stray[2] == "d9" and int(stray[1]) <= MAX_STRAY_BYTES else 0
 
 
 def _untold_loss(parts: Parts, digest: Callable[[bytes], int]) -> Problem | None:

@@ -174,6 +174,8 @@ def take_apart(data: bytes) -> Parts | Problem:
             return Problem(Reason.CORRUPT, f"a JPEG segment of {end - position} bytes")
         body = data[position + 2 : end]
         if is_frame(code):
+            if frame:
+                return Problem(Reason.CORRUPT, "the JPEG has two frame headers")
             marker, frame = code, body
         if code == 0xDA:
             if len(scans) == MAX_SCANS:

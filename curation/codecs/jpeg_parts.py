@@ -42,6 +42,8 @@ Stray = Callable[[bytes], "int | Problem"]
 def next_marker(data: bytes, position: int) -> tuple[int, int]:
     """The code after the next 0xff bytes, and the place behind it; -1 when the data end first. 0 is no marker."""
     start = data.find(b"\xff", position)
+    if 0 <= start < len(data) - 1 and data[start + 1] != 0xFF:  # the usual case, fast
+        return data[start + 1], start + 2
     found = _FILL.match(data, start) if start >= 0 else None
     return (data[found.end()], found.end() + 1) if found and found.end() < len(data) else (-1, len(data))
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +19,7 @@ from PIL import Image
 from curation.codecs import jpeg
 from curation.decode import DecodeConfig, Decoded, Header, Problem, decode, decode_memory, read_header
 from curation.reasons import Reason
+from tests.curation.test_decode import _MEMORY, ROOT
 from tests.fixtures import images
 
 CONFIG = DecodeConfig()
@@ -422,3 +427,23 @@ def test_memory_counts_profiles_copies_and_images_at_full_size() -> None:
         assert need(data) >= 384 * 256 * 3 + len(data) + (6_000_000 if name == "icc" else 0)
     odd = ODD_SAMPLING["3x1"]
     assert need(odd, 32) >= 4 * 216 * 112
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
+@pytest.mark.parametrize("name", ["cmyk", "odd_sampling", "profile", "odd_header"])
+def test_no_decode_takes_more_than_its_estimate(name: str, tmp_path: Path) -> None:
+    texture = images.texture(5, 3000, 2000)
+    data = {
+        "cmyk": lambda: images.jpeg(Image.fromarray(texture).convert("CMYK")),
+        "odd_sampling": lambda: components([0x31, 0x11, 0x11], [(3000, 2000), (1000, 2000), (1000, 2000)]),
+        "profile": lambda: images.jpeg(texture, icc_profile=bytes(16_000_000)),
+        "odd_header": lambda: before(b"\xff\xda", b"\x00")(images.jpeg(texture, progressive=True)),
+    }[name]()
+    path = tmp_path / "input"
+    path.write_bytes(data)
+    code = _MEMORY.format(root=str(ROOT), format="JPEG", path=str(path), sides=(640, None))
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    used, bound, decoded = json.loads(run.stdout)
+    print(f"{name}: used {used / 2**20:.1f} MiB, estimated {bound / 2**20:.1f} MiB")
+    assert decoded == [True, True]
+    assert used <= bound + 2 * 2**20

@@ -51,7 +51,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curation.codecs import containers, jpeg, pillow, raster
+from curation.codecs import containers, jpeg, pillow, raster, readers, sandbox
 from curation.codecs.base import ALL_FORMATS, DecodeConfig, Decoded, Format, Header, Problem, working_size
 from curation.codecs.sniff import sniff
 from curation.content import kind_of_content
@@ -80,6 +80,7 @@ _READERS = {
     "WEBP": containers.read_webp,
     "GIF": containers.read_gif,
 }
+_ISOLATED = frozenset(("AVIF", "JPEG2000", "TIFF"))
 _WEAK_MAGIC = frozenset(("BMP", "PPM"))
 
 
@@ -97,7 +98,13 @@ def read_header(data: bytes, config: DecodeConfig) -> Header | Problem:
         reader = _READERS.get(name)
         if raster.missing_codec(name):
             return Problem(Reason.UNSUPPORTED_FORMAT, f"{name}: this Pillow was built without it")
-        header = reader(data) if reader is not None else raster.read_header(name, data)
+        header: Header | Problem
+        if name in _ISOLATED:
+            header = sandbox.read_header(name, data, config)
+        else:
+            header = reader(data) if reader is not None else raster.read_header(name, data)
+    except readers.UnreadableError as error:
+        return Problem(Reason.UNREADABLE, str(error))
     except Exception as error:  # noqa: BLE001 - hostile bytes make decoders raise anything
         return _header_problem(name, data, error)
     if isinstance(header, Problem):
@@ -121,16 +128,24 @@ def decode(data: bytes, header: Header, config: DecodeConfig, max_side: int | No
     try:
         profile = None
         if header.format == "JPEG":
+            readers.check_jpeg(data)
             stored = jpeg.decode(data, header, config, max_side)
             if isinstance(stored, Problem):
                 return stored
             if config.icc == "convert" and header.mode == "RGB":
                 profile = _jpeg_profile(data)
+        elif header.format in _ISOLATED:
+            found = sandbox.decode(data, header, config, max_side, decode_memory(header, max_side))
+            if isinstance(found, Problem):
+                return found
+            stored, profile = found
         else:
             stored, profile = raster.decode(data, header, config, max_side)
         pixels = _finish(stored, header, max_side)
         if profile:
             pixels = pillow.to_srgb(pixels, profile)
+    except readers.UnreadableError as error:
+        return Problem(Reason.UNREADABLE, str(error))
     except Exception as error:  # noqa: BLE001 - hostile bytes make decoders raise anything
         return _decode_problem(error)
     return Decoded(pixels, max(pixels.shape[:2]) / max(header.width, header.height))
@@ -147,6 +162,8 @@ def decode_memory(header: Header, max_side: int | None) -> int:
         need = reduced * header.pixel_bytes
     else:
         need = width * height * header.pixel_bytes + 3 * reduced + min(pillow.TILE_BYTES, 24 * width * height)
+        need += pillow.ROW_BYTES * height + pillow.TILE_ROW_BYTES * min(height, pillow.TILE_BYTES // 24)
+        need += 3 * reduced if header.format in _ISOLATED else 0  # once in the child, once here
     resized = target != (-(-width // factor), -(-height // factor))
     copies = int(resized) + int(header.orientation != 1 and header.format != "TIFF")
     return need + header.buffer_bytes + 3 * copies * target[0] * target[1]
@@ -234,11 +251,14 @@ def _jpeg_profile(data: bytes) -> bytes | None:
 
 
 def _message(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:300]
+    return str(error) if isinstance(error, sandbox.RefusedError) else f"{type(error).__name__}: {error}"[:300]
 
 
 def _says_truncated(error: BaseException) -> bool:
-    return isinstance(error, EOFError) or "truncated" in str(error).lower() or "end of file" in str(error).lower()
+    message = str(error).lower()
+    return isinstance(error, EOFError) or any(
+        word in message for word in ("truncated", "end of file", "eoferror", "not enough image data")
+    )
 
 
 def _header_problem(name: str, data: bytes, error: BaseException) -> Problem:

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     TRUNCATED = "truncated"
     CORRUPT = "corrupt"
     TOO_MANY_PIXELS = "too_many_pixels"
+    UNREADABLE = "unreadable"
     # Policy: a score is outside its limits.
     TOO_SMALL = "too_small"
     ASPECT_RATIO = "aspect_ratio"
@@ -79,6 +80,7 @@ DESCRIPTIONS: dict[Reason, str] = {
     Reason.TRUNCATED: "the image data ends early",
     Reason.CORRUPT: "the image data cannot be decoded",
     Reason.TOO_MANY_PIXELS: "more pixels than the cap (decompression bomb)",
+    Reason.UNREADABLE: "standard readers (Pillow at its defaults) refuse the file, though its pixels could be decoded",
     Reason.TOO_SMALL: "the short side has too few pixels",
     Reason.ASPECT_RATIO: "too elongated",
     Reason.BLURRED: "too little sharp detail",

@@ -17,6 +17,10 @@ _TILE_SIDE = 4096
 _TILE_PIXELS = 1 << 20
 TILE_BYTES = 24 * _TILE_PIXELS
 """What converting one tile takes at most: RGBA, its background, the mask and the array."""
+ROW_BYTES = 16
+"""What Pillow takes for each row beside its pixels: a pointer, and padding to a whole word."""
+TILE_ROW_BYTES = 64
+"""The same for each row of a tile, which exists in up to four modes at once."""
 
 _lock = threading.Lock()
 _depth = 0

@@ -6,7 +6,9 @@ import importlib
 import io
 from typing import Any
 
-from curation.codecs import containers, pillow
+import numpy as np
+
+from curation.codecs import containers, jpeg2000, pillow, readers, tiff_jpeg
 from curation.codecs.base import DecodeConfig, Header, Problem, working_size
 from curation.codecs.exif import orientation as exif_orientation
 from curation.reasons import Reason
@@ -29,6 +31,12 @@ _PIXEL_BYTES = {
 }
 _SMALL_MODES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 _MAX_PAGES = 10_000
+_LZMA_BYTES = 72 << 20
+"""The dictionary of the highest preset of xz, and what goes with it."""
+_PPM_HEADER = 65_536
+MAX_SLOW_SAMPLES = 32 << 20
+"""Samples, and encoded bytes, of the forms that Pillow decodes in Python (plain PNM, PNM of a maximum other than 255 or
+65535, BMP in runs): about 0.4 us each, so 15 s."""
 
 
 def missing_codec(format: str) -> bool:
@@ -40,16 +48,21 @@ def missing_codec(format: str) -> bool:
 
 def open_image(format: str, data: bytes) -> Any:
     """The plug-in's own class: `Image.open` would try other formats and apply its own pixel cap."""
-    module, name = _PLUGINS[format]
-    return getattr(importlib.import_module(f"PIL.{module}"), name)(io.BytesIO(data))
+    module_name, name = _PLUGINS[format]
+    module = importlib.import_module(f"PIL.{module_name}")
+    readers.check_magic(module, data)
+    return getattr(module, name)(io.BytesIO(data))
 
 
 def read_header(format: Any, data: bytes) -> Header | Problem:
     """BMP, TIFF, AVIF, JPEG 2000 and PNM. Raises whatever Pillow raises."""
     if format in ("AVIF", "JPEG2000") and _boxes_end_early(data):
         return Problem(Reason.TRUNCATED, f"the {format} ends inside a box")
+    tiles = jpeg2000.tiles(data) if format == "JPEG2000" else None
+    if isinstance(tiles, Problem):
+        return tiles
     with pillow.guarded():
-        image = open_image(format, data)
+        image = open_image(format, data[:_PPM_HEADER] if format == "PPM" else data)
     width, height = image.size
     mode, orientation, buffer, ends_early = image.mode, 1, 0, False
     frames: int | None = 1
@@ -71,7 +84,18 @@ def read_header(format: Any, data: bytes) -> Header | Problem:
     if format == "TIFF" and orientation != 1:
         pixel_bytes *= 2  # Pillow turns the whole picture
     if format in ("TIFF", "JPEG2000", "AVIF"):
-        buffer += len(data)
+        buffer += 3 * len(data)
+    if format == "TIFF" and _number(image.tag_v2, 259) == 34925:
+        buffer += _LZMA_BYTES
+    if tiles is not None:
+        if tiles[:2] != (width, height):
+            return Problem(Reason.CORRUPT, f"the JPEG 2000 has two sizes: {tiles[:2]} and {(width, height)}")
+        buffer += jpeg2000.TILE_BYTES * tiles[2] * tiles[3]
+    if image.tile and image.tile[0][0] in ("ppm", "ppm_plain", "bmp_rle"):
+        samples = width * height * len(image.getbands())
+        if max(samples, len(data)) > MAX_SLOW_SAMPLES:
+            return Problem(Reason.TOO_MANY_PIXELS, f"{format} in a form that takes minutes: {samples} samples")
+        buffer += 9 * samples * (4 if mode == "I" else 1) // 4 + (64 << 20 if format == "PPM" else 0)
     return Header(format, width, height, orientation, mode, frames, pixel_bytes, buffer, ends_early)
 
 
@@ -140,9 +164,24 @@ def reduction(width: int, height: int, max_side: int | None) -> int:
 
 def decode(data: bytes, header: Header, config: DecodeConfig, max_side: int | None) -> tuple[Pixels, bytes | None]:
     """RGB, uint8 [ceil(h / f), ceil(w / f), 3] with f = `reduction`, not yet oriented (a TIFF is); and the ICC
-    profile. Raises whatever Pillow raises."""
-    if header.format == "PNG":
-        data = containers.strip_png(data, keep_profile=config.icc == "convert")
+    profile.
+
+    Raises:
+        UnreadableError: the pixels are whole, and Pillow at its defaults refuses the file.
+        Exception: whatever Pillow raises; OSError with "truncated" where rows are missing.
+    """
+    try:
+        return _decode(data, header, config, max_side)
+    except (readers.UnreadableError, MemoryError):
+        raise
+    except Exception as error:
+        if header.format != "PNG":
+            raise
+        _decode(containers.strip_png(data, keep_profile=False), header, config, max_side)
+        raise readers.UnreadableError(f"{type(error).__name__}: {error}"[:300]) from error
+
+
+def _decode(data: bytes, header: Header, config: DecodeConfig, max_side: int | None) -> tuple[Pixels, bytes | None]:
     with pillow.guarded():
         image = open_image(header.format, data)
         expected = (header.width, header.height) if header.format == "TIFF" else header.stored_size
@@ -150,4 +189,17 @@ def decode(data: bytes, header: Header, config: DecodeConfig, max_side: int | No
             raise ValueError(f"the header says {expected}, the decoder {image.size}")
         invert = header.format == "TIFF" and image.mode.startswith("I;16") and _number(image.tag_v2, 262, 1) == 0
         profile = image.info.get("icc_profile") if config.icc == "convert" else None
-        return pillow.to_rgb(image, config.background, reduction(*expected, max_side), invert), profile
+        if header.format == "TIFF" and _number(image.tag_v2, 259) == 7:
+            tiff_jpeg.check(image.tag_v2, data)
+        pixels = pillow.to_rgb(image, config.background, reduction(*expected, max_side), invert)
+        readers.check_metadata(image)
+        if header.format == "PNG" and _last_row_is_blank(image, data) and containers.png_lacks_rows(data):
+            raise OSError("the PNG is truncated: its picture has fewer rows than its header says")
+        return pixels, profile
+
+
+def _last_row_is_blank(image: Any, data: bytes) -> bool:
+    """False when the last row has anything but zeros: Pillow starts from zeros and writes rows in their order, so then
+    all have been decoded. Interlaced rows come in another order, so they are always blank here."""
+    width, height = image.size
+    return bool(data[28]) or not np.asarray(image.crop((0, height - 1, width, height))).any()

@@ -16,11 +16,21 @@ UNSUPPORTED_FORMAT |
 than 2^25 blocks (12 times the largest image) | TOO_MANY_PIXELS |
 | the data ends early: a JPEG without its end marker or with blocks, restart intervals or a component missing, \
 a PNG without IEND, a RIFF, strip or stream that is too short | TRUNCATED, never a picture with a grey part |
+| a PNG whose zlib stream has fewer rows, a GIF or BMP whose codes have fewer pixels, a JPEG 2000 that lacks tiles, \
+a TIFF with a cut JPEG strip | TRUNCATED |
 | anything else that the decoder refuses; a JPEG that has lost synchronisation, of more than 100 scans, or of more \
 than 65,536 segments | CORRUPT |
 | JPEG: stray bytes between segments; up to 16 (and 8 that libjpeg does not count) after a scan or restart interval; \
 wrong ICC numbers, JFIF revision, Adobe transform, or parameters of a sequential scan; scans out of order; any \
 sampling factors | decoded, when all of it is there |
+| more than 65,536 PNG chunks or GIF sub-blocks of less than 64 bytes on average; more JPEG 2000 tiles than can be \
+numbered | CORRUPT |
+| PNM in plain text or of an unusual maximum, and BMP in runs, of more than 32 Mi samples or bytes (15 s) | \
+TOO_MANY_PIXELS |
+| AVIF, JPEG 2000 or TIFF that takes more memory than its header says, or more than a minute | TOO_MANY_PIXELS, or \
+CORRUPT where the codec does not tell lack of memory from damage |
+| whole pixels in a file that Pillow at its defaults refuses (a PNG with a damaged ancillary chunk, text of more than \
+1 MiB, a damaged multi-picture index, 4 MiB of GIF comments) | UNREADABLE |
 | file extension | not looked at |
 | EXIF orientation (JPEG, PNG, WebP, AVIF's own, TIFF tag) | applied once; 0, 9, damaged EXIF: 1 |
 | animation, multi-page TIFF, MPO | first frame |
@@ -29,7 +39,7 @@ sampling factors | decoded, when all of it is there |
 | 16-bit colour | the high byte (within 1 of value / 257) |
 | 1-bit, palette, grey, CMYK, YCCK, YCbCr, LAB | converted to RGB; JPEG's CMYK is taken as inverted (Adobe) |
 | ICC profile | ignored by default; `icc=convert` maps RGB profiles to sRGB |
-| damaged or huge metadata, bytes after the end | ignored |
+| damaged or huge metadata that Pillow takes, bytes after the end | ignored |
 
 Size: `working_size(width, height, max_side)` exactly, whatever the format. JPEGs are decoded at 1/2, 1/4 or 1/8 of
 their size where that still covers it (inverse DCT of fewer coefficients); other formats, and JPEGs beyond 1/8, are
@@ -39,6 +49,9 @@ it reads every pixel, and it costs an eighth of `cv2.INTER_AREA`, which is slow 
 against 0.5 ms from 1000 x 750 to 640 x 480, a fifth of decoding 12 megapixels).
 
 Memory: `decode_memory` is computed from the header and is an upper bound of what a decode takes beside the bytes.
+AVIF, JPEG 2000 and TIFF take sizes from inside their compressed data, so they are decoded in a child process that the
+kernel holds to the bound and to a minute of processor time (`codecs.sandbox`); the child itself takes 55 MB, and is
+started at the first such image.
 
 While a decode through Pillow runs, `ImageFile.LOAD_TRUNCATED_IMAGES` is False, `Image.MAX_IMAGE_PIXELS` is None and
 warnings are off, for the whole process; the user's values are put back afterwards and are never relied on.
@@ -128,10 +141,10 @@ def decode(data: bytes, header: Header, config: DecodeConfig, max_side: int | No
     try:
         profile = None
         if header.format == "JPEG":
-            readers.check_jpeg(data)
             stored = jpeg.decode(data, header, config, max_side)
             if isinstance(stored, Problem):
                 return stored
+            readers.check_jpeg(data)
             if config.icc == "convert" and header.mode == "RGB":
                 profile = _jpeg_profile(data)
         elif header.format in _ISOLATED:

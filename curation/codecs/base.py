@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from curation.config import Config
 from curation.reasons import Reason
-from curation.records import Pixels
+
+if TYPE_CHECKING:
+    from curation.records import Pixels  # which loads Arrow: the decoding child does without
 
 Format = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM"]
 ALL_FORMATS: tuple[Format, ...] = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM")

@@ -6,12 +6,14 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageFile
 
-from curation.records import Pixels
+if TYPE_CHECKING:
+    from curation.records import Pixels  # which loads Arrow: the decoding child does without
+
 
 _TILE_SIDE = 4096
 _TILE_PIXELS = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from curation.codecs import containers, jpeg2000, pillow, readers, tiff_jpeg
 from curation.codecs.base import DecodeConfig, Header, Problem, working_size
 from curation.codecs.exif import orientation as exif_orientation
 from curation.reasons import Reason
-from curation.records import Pixels
+
+if TYPE_CHECKING:
+    from curation.records import Pixels  # which loads Arrow: the decoding child does without
 
 _PLUGINS = {
     "PNG": ("PngImagePlugin", "PngImageFile"),
@@ -30,6 +32,7 @@ _PIXEL_BYTES = {
     "JPEG2000": 26,  # 19 were measured for RGB and 24 with alpha: OpenJPEG works on 32-bit integers
 }
 _SMALL_MODES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
+_MARKS: dict[str, Any] = {"L": 1, "P": 255, "LA": (1, 2), "RGB": (1, 2, 3), "RGBA": (1, 2, 3, 4)}
 _MAX_PAGES = 10_000
 _LZMA_BYTES = 72 << 20
 """The dictionary of the highest preset of xz, and what goes with it."""
@@ -191,15 +194,27 @@ def _decode(data: bytes, header: Header, config: DecodeConfig, max_side: int | N
         profile = image.info.get("icc_profile") if config.icc == "convert" else None
         if header.format == "TIFF" and _number(image.tag_v2, 259) == 7:
             tiff_jpeg.check(image.tag_v2, data)
+        mark = _mark_last_row(image) if header.format == "PNG" else None
         pixels = pillow.to_rgb(image, config.background, reduction(*expected, max_side), invert)
         readers.check_metadata(image)
-        if header.format == "PNG" and _last_row_is_blank(image, data) and containers.png_lacks_rows(data):
+        if header.format == "PNG" and _keeps_mark(image, mark, data) and containers.png_lacks_rows(data):
             raise OSError("the PNG is truncated: its picture has fewer rows than its header says")
         return pixels, profile
 
 
-def _last_row_is_blank(image: Any, data: bytes) -> bool:
-    """False when the last row has anything but zeros: Pillow starts from zeros and writes rows in their order, so then
-    all have been decoded. Interlaced rows come in another order, so they are always blank here."""
+def _mark_last_row(image: Any) -> Any:
+    """Give the decoder a canvas whose last row has a colour that pictures rarely have, and return the colour."""
+    from PIL import Image
+
+    mark = _MARKS.get(image.mode, 0)
+    canvas = Image.new(image.mode, image.size)
+    canvas.paste(mark, (0, image.height - 1, image.width, image.height))
+    image.im = canvas.im
+    return mark
+
+
+def _keeps_mark(image: Any, mark: Any, data: bytes) -> bool:
+    """True when the last row may not have been decoded: Pillow writes whole rows in their order, so one that has lost
+    its mark shows that all are there. Interlaced rows come in another order: they show nothing."""
     width, height = image.size
-    return bool(data[28]) or not np.asarray(image.crop((0, height - 1, width, height))).any()
+    return bool(data[28]) or bool((np.asarray(image.crop((0, height - 1, width, height))) == mark).all())

@@ -19,13 +19,15 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from curation.codecs.base import DecodeConfig, Header, Problem
 from curation.reasons import Reason
-from curation.records import Pixels
+
+if TYPE_CHECKING:
+    from curation.records import Pixels  # which loads Arrow: the decoding child does without
 
 SLACK_BYTES = 48 * 1024 * 1024
 """Address space beyond the estimate: what allocators reserve and never touch, and the answer's buffers."""

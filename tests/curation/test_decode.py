@@ -415,14 +415,10 @@ def _large(name: str) -> tuple[bytes, str, tuple[int | None, ...], bool]:
         text = images.png_chunk(b"zTXt", b"a\x00\x00" + zlib.compress(bytes(1_000_000)))
         return images.flat_png(64, 64, extra=text * 60), "PNG", (640,), True
     if name == "pgm_plain_large":
-        return b"P2 2500 2500 65535\n" + b"40000 " * 2500**2, "PPM", (640,), True
+        return b"P2 2000 2000 65535\n" + b"40000 " * 2000**2, "PPM", (640,), True
     if name == "jpeg2000_small_tiles":
         grey = images.texture(6, 512, 512)[..., 0]
         return images.encode(grey, "JPEG2000", tile_size=(4, 4), num_resolutions=1), "JPEG2000", (640,), True
-    if name == "tiff_one_row_strips":
-        return images.encode(images.texture(6, 40, 20_000), "TIFF", tiffinfo={278: 1}), "TIFF", (640,), True
-    if name == "webp_many_frames":
-        return images.webp_of_frames(100_000), "WEBP", (640,), True
     noise = _noise()
     if name == "webp_lossless_large":
         return images.encode(noise, "WEBP", lossless=True, quality=0, method=0), "WEBP", (640, None), True
@@ -475,9 +471,7 @@ def _large(name: str) -> tuple[bytes, str, tuple[int | None, ...], bool]:
         "pgm_plain_large",
         "jpeg2000_tiny_tiles",
         "jpeg2000_small_tiles",
-        "tiff_one_row_strips",
         "tiff_lzma",
-        "webp_many_frames",
     ],
 )
 def test_no_decode_takes_more_than_its_budget_or_its_own_estimate(name: str, tmp_path: Path) -> None:

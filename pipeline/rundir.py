@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.locks import FolderLock, HeldError, lock_folder
 from pipeline.plan import CHUNKS
 from pipeline.storage import Storage
 
@@ -71,14 +72,14 @@ class RunDirectory:
 
     def __init__(self, output: str, identity: dict[str, Any], new: bool = False, kind: RunKind = CURATION) -> None:
         self.storage, self.kind = Storage(output), kind
-        self._lock: int | None = None
+        self._lock: FolderLock | None = None
         try:
             if new:
                 self._set_aside()
             # Before the lock: a directory that is not ours is left as it is found.
             self._refuse_foreign()
             if self.storage.local:
-                self._lock = lock_folder(self.storage.root)
+                self._lock = self._lock or hold_folder(self.storage.root)
             self._refuse_foreign()
             # What was never listed binds nobody: a mistake in the source can be mended.
             self.resumed = self.storage.exists(RUN_FILE)
@@ -113,7 +114,7 @@ class RunDirectory:
     def close(self) -> None:
         """Let go of the lock."""
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.close()
             self._lock = None
 
     def _refuse_foreign(self) -> None:
@@ -161,12 +162,36 @@ class RunDirectory:
             raise RunConflictError(
                 f"--new cannot set aside a run on an object store; give another output than {storage.root}"
             )
-        self._lock = lock_folder(storage.root)
-        number = 1
-        while os.path.exists(f"{storage.root}.old-{number}"):
-            number += 1
-        os.replace(storage.root, f"{storage.root}.old-{number}")
-        self.close()
+        lock = hold_folder(storage.root)
+        try:
+            # Another process may have set it aside since: what is there now is new, and held.
+            if not storage.exists(RUN_FILE):
+                self._lock = lock
+                return
+            number = 1
+            while os.path.exists(f"{storage.root}.old-{number}"):
+                number += 1
+            os.replace(storage.root, f"{storage.root}.old-{number}")
+        finally:
+            if self._lock is None:
+                lock.close()
+
+
+def hold_folder(path: str | Path) -> FolderLock:
+    """`lock_folder` for a run directory.
+
+    Raises:
+        RunConflictError: another process holds it, or nothing can be written there.
+    """
+    try:
+        return lock_folder(path)
+    except HeldError as error:
+        raise RunConflictError(str(error)) from None
+    except OSError as error:
+        raise RunConflictError(
+            f"{path} cannot be used as a run directory: {error.strerror or error}. "
+            "Give a directory that can be written as output."
+        ) from error
 
 
 def finetune_folder(task: str) -> str:
@@ -177,31 +202,6 @@ def finetune_folder(task: str) -> str:
 def _beside(name: str) -> bool:
     stem = name.partition(".old-")[0]
     return bool({name, stem} & BESIDE) or stem.startswith(FINETUNE)
-
-
-def lock_folder(path: str | Path) -> int:
-    """Make a local folder and lock it against other processes; closing the descriptor lets go.
-
-    Raises:
-        RunConflictError: another process holds it, or nothing can be written there.
-    """
-    import fcntl
-
-    try:
-        Path(path).mkdir(parents=True, exist_ok=True)
-        lock = os.open(Path(path) / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise RunConflictError(
-            f"{path} cannot be used as a run directory: {error.strerror or error}. Give one that can be written to."
-        ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise RunConflictError(f"another process is working in {path}; wait for it or stop it") from None
-    # The cluster that this process starts must not inherit the lock and keep it alive.
-    os.set_inheritable(lock, False)
-    return lock
 
 
 def _differences(old: Any, new: Any, prefix: str) -> Any:

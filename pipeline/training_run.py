@@ -23,7 +23,7 @@ from rich.console import Console
 from pipeline.config import ConfigError, PopulaceConfig
 from pipeline.logs import run_log
 from pipeline.resources import ray_cluster
-from pipeline.rundir import RunDirectory, RunKind, lock_folder
+from pipeline.rundir import RunDirectory, RunKind, hold_folder
 from pipeline.storage import Storage
 from training.engine.checkpoint import FOLDER, Checkpoint, complete_checkpoints
 from training.engine.config import TrainConfig
@@ -112,7 +112,7 @@ def run_training(
     """
     root = Storage(config.output)
     # Also against curation: it would take the shards away that this trains on.
-    lock = lock_folder(root.root) if root.local else None
+    lock = hold_folder(root.root) if root.local else None
     try:
         run = RunDirectory(root.path(stage.folder), stage.identity(), new, stage.kind())
         try:
@@ -121,7 +121,7 @@ def run_training(
             run.close()
     finally:
         if lock is not None:
-            os.close(lock)
+            lock.close()
 
 
 def check_engine(settings: TrainConfig, section: str) -> None:

@@ -14,26 +14,62 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
-from rich.console import Console
+from pipeline import last_words
+from pipeline.last_words import CONTINUES
 
-from pipeline import data_commands, evaluate_command, models_command, predict_command, train_commands
-from pipeline.commands import FAILED, INTERRUPTED, TERMINATED, UNFINISHED, USAGE, config_arguments, guarded, logged
-from pipeline.storage import DamagedFileError, Storage
+if TYPE_CHECKING:  # imported when Ctrl-C is looked after
+    from pipeline.storage import Storage
 
-
-def _terminate(*_: object) -> None:
-    """SIGTERM came: a spot machine is taken back, or somebody stops the job. Go at once: a run is made to be killed at
-    any moment, and an orderly way out through Ray can take longer than there is."""
-    with suppress(RuntimeError):  # the signal came in the middle of a write
-        print("terminated; the same command continues where it stopped", file=sys.stderr, flush=True)
-    os._exit(TERMINATED)
+WATCHED = frozenset({"curate", "pretrain", "finetune", "run", "predict", "evaluate", "demo"})
+"""Commands that start what may end them without a word."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the console script; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with last_words.speaking(watched=bool(given) and given[0] in WATCHED):
+            return _main(given)
+    except KeyboardInterrupt:
+        # While the command was leaving already.
+        last_words.say(f"interrupted; {CONTINUES}")
+        return last_words.INTERRUPTED
+
+
+def _main(arguments: list[str]) -> int:
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        last_words.say(f"interrupted; {CONTINUES}")
+        return last_words.INTERRUPTED
+    except SystemExit as error:
+        # While Ray starts, its own handler is in place; it exits with the signal's number.
+        if error.code != signal.SIGTERM:
+            raise
+        _terminate()
+    except BrokenPipeError:
+        # The reader of our output went away (head, less): not an error of ours.
+        _drop_stdout()
+        return 0
+    except Exception as error:  # noqa: BLE001 - a traceback helps nobody at a terminal; it is in a file
+        if last_words.was_interrupted():
+            last_words.say(f"interrupted; {CONTINUES}")
+            return last_words.INTERRUPTED
+        from rich.console import Console
+
+        from pipeline.commands import FAILED, print_failure
+
+        _drop_stdout()
+        print_failure(Console(stderr=True), error, "")
+        return FAILED
+
+
+def _run(arguments: list[str]) -> int:
     parser = build_parser()
     # argparse takes no positional after a flag; overrides may stand anywhere.
     options, rest = parser.parse_known_args(arguments)
@@ -42,29 +78,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(strays)}")
     if rest:
         options.overrides = [*options.overrides, *rest]
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
+    code: int = options.run(options)
+    sys.stdout.flush()
+    return code
+
+
+def _terminate(*_: object) -> NoReturn:
+    """SIGTERM came: a spot machine is taken back, or somebody stops the job. Go at once: a run is made to be killed at
+    any moment, and an orderly way out through Ray can take longer than there is."""
+    last_words.leave(last_words.TERMINATED, f"terminated; {CONTINUES}")
+
+
+def _drop_stdout() -> None:
+    """What cannot be written to stdout is not tried again when Python ends."""
     try:
-        code: int = options.run(options)
         sys.stdout.flush()
-        return code
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues where it stopped", file=sys.stderr)
-        return INTERRUPTED
-    except SystemExit as error:
-        # While Ray starts, its own handler is in place; it exits with the signal's number.
-        if error.code != signal.SIGTERM:
-            raise
-        _terminate()
-        return TERMINATED
-    except BrokenPipeError:
-        # The reader of our output went away (head, less): not an error of ours.
+    except (OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
+    from pipeline import data_commands, evaluate_command, models_command, predict_command, train_commands
+    from pipeline.commands import config_arguments
+
     parser = argparse.ArgumentParser(
         prog="populace",
         description="Curates pools of images into balanced corpora of human images, and trains on them.",
@@ -137,6 +174,10 @@ def _whole(text: str) -> int:
 
 
 def _curate(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from pipeline.commands import guarded, logged
+
     console = Console(stderr=True)
 
     def action() -> int:
@@ -145,6 +186,7 @@ def _curate(options: argparse.Namespace) -> int:
         from pipeline.ledger import funnel
         from pipeline.progress import RunProgress
         from pipeline.report import print_outcome, results_console
+        from pipeline.storage import Storage
 
         config = load_config(options.config, options.overrides)
         result = curate(config, RunProgress(console, options.quiet), new=options.new, retry=options.retry)
@@ -159,6 +201,10 @@ def _curate(options: argparse.Namespace) -> int:
 
 
 def _funnel(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from pipeline.commands import guarded
+
     return guarded(Console(stderr=True), lambda: _count(options))
 
 
@@ -177,6 +223,10 @@ def _count(options: argparse.Namespace) -> int:
 
 
 def _duplicates(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from pipeline.commands import guarded
+
     def show(storage: Storage) -> None:
         from pipeline.duplicates import find_group, print_group
         from pipeline.report import results_console
@@ -192,7 +242,9 @@ def _duplicates(options: argparse.Namespace) -> int:
 
 def _of_ledger(run_directory: str, show: Callable[[Storage], None]) -> int:
     """Show something of a finished ledger; says so where there is none."""
+    from pipeline.commands import FAILED, UNFINISHED, USAGE
     from pipeline.rundir import RUN_FILE
+    from pipeline.storage import DamagedFileError, Storage
 
     storage = Storage(run_directory)
     if not storage.exists(RUN_FILE):
@@ -221,6 +273,10 @@ def _schema(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from pipeline.commands import guarded
+
     def action() -> int:
         from pipeline.config import load_config, resolved, resolved_yaml
 
@@ -232,6 +288,10 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from pipeline.commands import FAILED, guarded
+
     def action() -> int:
         from pipeline.doctor import diagnose, print_findings
 
@@ -243,6 +303,10 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from pipeline.commands import guarded, logged
+
     console = Console(stderr=True)
 
     def action() -> int:

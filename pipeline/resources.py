@@ -17,6 +17,7 @@ import ray
 from pydantic import Field
 
 from curation.config import Config
+from pipeline.logs import LogFile
 from pipeline.ray_folders import home_problem, temporary_problem
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -174,8 +175,7 @@ def quiet_ray_data(config: RayConfig, log_folder: Path | None) -> None:
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
     if log_folder is not None:
-        handler = logging.FileHandler(log_folder / "ray_data.log")
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler = LogFile(log_folder / "ray_data.log")
         logger.addHandler(handler)
     else:
         logger.addHandler(logging.NullHandler())

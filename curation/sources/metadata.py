@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from curation.rights import opted_out
-from curation.sources.redact import redact_text, redact_url
+from curation.sources.redact import redact_url, redact_urls_in
 
 MAX_METADATA_BYTES = 64 * 1024
 """Cap of one row's metadata, bytes of UTF-8; longer ones are cut and get `"metadata_truncated": true`."""
@@ -186,7 +186,7 @@ def _plain(value: Any, depth: int) -> Any:
         text = _valid(value)
         if "://" not in text:
             return text
-        return redact_url(text) if _STARTS_AS_URL.match(text) else redact_text(text)
+        return redact_url(text) if _STARTS_AS_URL.match(text) else redact_urls_in(text)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bytes | bytearray | memoryview):

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import ray
 
+from pipeline.causes import cause_line
 from pipeline.resources import limit_native_threads
 from pipeline.storage import Storage
 from training.engine import stop as stops
@@ -162,12 +163,11 @@ def train_on_ray(config: TrainConfig, storage: Storage, stop: StopSignal, report
 
 
 def cause_of(error: BaseException) -> str:
-    """The last line of the innermost error that Ray wraps."""
+    """The innermost error that Ray wraps, in one line."""
     failures = getattr(error, "worker_failures", None)
     if failures:
         error = next(iter(failures.values()))
-    text = str(error).strip().splitlines()
-    return text[-1] if text else type(error).__name__
+    return cause_line(error)
 
 
 class _Listener:

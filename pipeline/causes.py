@@ -32,6 +32,7 @@ _ERRNO = re.compile(r"\[Errno (\d+)\] ")
 _CLASS = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?:: |:?$)")
 _CAUSE = "The above exception was the direct cause"
 _CONTEXT = "During handling of the above exception"
+_HEADER = re.compile(r"Traceback \(most recent call last\):|.*\(pid=\d+, ip=")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _DEAD_RAYLET = (
     "Ray's process on this machine (raylet) ended: it was killed, or memory or shared memory ran out; "
@@ -139,7 +140,7 @@ def _chain(lines: list[str]) -> list[tuple[str, bool]]:
     in_frames = caused = False
     for line in [*lines, ""]:
         if said:
-            if line.strip() and not line.startswith(("ray::", "Traceback (")):
+            if line.strip() and not _HEADER.match(line):
                 said.append(line.strip())
                 continue
             chain.append((" ".join(said), caused))
@@ -148,9 +149,9 @@ def _chain(lines: list[str]) -> list[tuple[str, bool]]:
             caused = True
         elif line.startswith(_CONTEXT):
             caused = False
-        elif line.lstrip().startswith('File "'):
-            in_frames = True
-        elif in_frames and line and not line[0].isspace() and not line.startswith(("ray::", "Traceback (")):
+        elif _HEADER.match(line):
+            in_frames = True  # Ray leaves out frames, of some tracebacks all
+        elif in_frames and line and not line[0].isspace():
             said.append(line.strip())
     return chain
 

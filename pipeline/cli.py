@@ -242,25 +242,25 @@ def _duplicates(options: argparse.Namespace) -> int:
 
 def _of_ledger(run_directory: str, show: Callable[[Storage], None]) -> int:
     """Show something of a finished ledger; says so where there is none."""
+    from curation.sources.redact import redact_text, redact_url
     from pipeline.commands import FAILED, UNFINISHED, USAGE
     from pipeline.rundir import RUN_FILE
     from pipeline.storage import DamagedFileError, Storage
 
-    storage = Storage(run_directory)
+    storage, shown = Storage(run_directory), redact_url(run_directory)
     if not storage.exists(RUN_FILE):
-        print(f"error: {run_directory} is not a run directory: it has no {RUN_FILE}", file=sys.stderr)
+        print(f"error: {shown} is not a run directory: it has no {RUN_FILE}", file=sys.stderr)
         return USAGE
     try:
         show(storage)
     except FileNotFoundError:
         print(
-            f"error: {run_directory} has no finished ledger yet: run `populace curate` with its "
-            "configuration to finish it",
+            f"error: {shown} has no finished ledger yet: run `populace curate` with its configuration to finish it",
             file=sys.stderr,
         )
         return UNFINISHED
     except DamagedFileError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(redact_text(f"error: {error}"), file=sys.stderr)
         return FAILED
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,12 +30,13 @@ from pipeline.logs import run_log
 from pipeline.plan import ListUnit, Plan, UnitListing, load_plan, make_plan
 from pipeline.progress import RunProgress
 from pipeline.resources import ray_cluster
-from pipeline.rundir import RunConflictError, RunDirectory
+from pipeline.rundir import RunDirectory
 from pipeline.select import ReadScores, Selector, Steps, check_select
 from pipeline.select.corpora import Corpora, load_corpora
 from pipeline.select.reference_features import reference_features, reference_fingerprint
 from pipeline.select.references import MatchReferences
 from pipeline.select.summary import outcome, summary_record, write_summary
+from pipeline.source_check import check_source
 from pipeline.stages import StageSet, assemble
 from pipeline.storage import Storage
 from pipeline.tasks import run_tasks, slices
@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 
 DIRTY = "work/dirty"
 SELECT = "work/select"
-SOURCE_RECORD = "work/plan/source.json"
 RETRYABLE = frozenset({"missing", "read_error", "download_failed", "http_error", "scorer_failed", "worker_crashed"})
 """Reasons that another try may change."""
 
@@ -87,12 +86,10 @@ def curate(config: PopulaceConfig, progress: RunProgress, new: bool = False, ret
     source = open_source(config.pool)
     units = source.units()
     run = RunDirectory(config.output, config.identity(), new)
-    try:
-        _check_source(run.storage, source, units)
+    with run.working():
+        check_source(run.storage, source, units)
         with run_log(run.log_folder), ray_cluster(config.ray, run.log_folder):
             return _Curate(config, run, stages, policy, source, units, references, corpora, progress, retry)()
-    finally:
-        run.close()
 
 
 def build_stages(config: PopulaceConfig) -> StageSet:
@@ -324,20 +321,3 @@ class _Curate:
             feature_fingerprints=self.stages.fingerprints,
         )
         return export(self.storage, config.export, facts, reader, self.progress, self.corpora.corpora)
-
-
-def _check_source(storage: Storage, source: Source, units: list[Unit]) -> None:
-    """A run describes one fixed listing. Found changed, it is refused once anything was scored."""
-    current = {"fingerprint": source.fingerprint(units), "files": sum(len(unit.entries) for unit in units)}
-    before = storage.read_json(SOURCE_RECORD)
-    if before is not None:
-        if before == current:
-            return
-        if load_plan(storage) is not None:
-            raise RunConflictError(
-                f"the source has changed since {storage.root} was begun: {before['files']:,} files then, "
-                f"{current['files']:,} now, or other sizes. A run is the account of one fixed set of inputs. "
-                "Use another output, or --new to set the old run aside."
-            )
-        storage.remove("work/plan")
-    storage.write_bytes(SOURCE_RECORD, json.dumps(current, sort_keys=True).encode())

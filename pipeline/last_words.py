@@ -101,10 +101,11 @@ def speaking(watched: bool = False) -> Iterator[None]:
     hears = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     read, write = os.pipe()
     os.set_blocking(write, False)
+    hearing = threading.Thread(target=_hear, args=(read,), name="populace-interrupts", daemon=True)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False) if hears else -1
     if hears:
         signal.signal(signal.SIGINT, _interrupt)
-        threading.Thread(target=_hear, args=(read,), name="populace-interrupts", daemon=True).start()
+        hearing.start()
     try:
         yield
     finally:
@@ -114,6 +115,10 @@ def speaking(watched: bool = False) -> Iterator[None]:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 signal.set_wakeup_fd(before)
             os.close(write)
+            if hears:
+                hearing.join(1)
+            else:
+                os.close(read)
             if _terminal is not None:
                 os.close(_terminal)
                 _terminal = None

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from curation.sources.redact import redact_text
+
 LINE_EVERY_S = 15.0
 MINOR_S = 15.0
 
@@ -73,7 +75,7 @@ class RunProgress:
     def message(self, text: str) -> None:
         """A line of its own."""
         if not self.quiet:
-            self.console.print(text, markup=False, highlight=False)
+            self.console.print(redact_text(text), markup=False, highlight=False)
 
     def _rate(self) -> str:
         elapsed = max(time.monotonic() - self._started, 1e-6)

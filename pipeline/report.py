@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from curation.reasons import DESCRIPTIONS, Reason
+from curation.sources.redact import redact_url
 
 
 def funnel_table(funnel: Mapping[str, Any]) -> Table:
@@ -45,6 +46,7 @@ def results_console() -> Console:
 
 def print_outcome(console: Console, output: str, funnel: Mapping[str, Any], shards: int) -> None:
     """The end of a run: the funnel, where the outputs are, what to do next."""
+    output = redact_url(output)
     console.print(funnel_table(funnel))
     lines = [
         f"ledger    {output}/ledger/   one row per input, with every score and the reason it was dropped",

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.locks import FolderLock, HeldError, lock_folder
+from pipeline.logs import LOG_FILE, RAY_FILE
 from pipeline.plan import CHUNKS
-from pipeline.storage import Storage
+from pipeline.storage import RemovedError, Storage
 
 RUN_FILE = "run.json"
 FORMAT = 1
@@ -29,6 +31,13 @@ PRETRAIN = "pretrain"
 FINETUNE = "finetune-"
 BESIDE = frozenset({PRETRAIN, "lineage.json"})
 """What training alone leaves in a folder where nothing was curated yet."""
+
+INSIDE = {
+    "work": frozenset({"plan", "scores", "attempts", "fetched", "references", "select", "dirty"}),
+    "logs": frozenset({LOG_FILE, RAY_FILE, "ray_native.log", "ray_data.log"}),
+}
+LEFTOVERS = frozenset({"work", "logs", "ledger.incomplete", "shards.incomplete"})
+"""What is not a result, and can still be there or come back when a run is removed while it writes."""
 
 
 class RunConflictError(RuntimeError):
@@ -83,6 +92,10 @@ class RunDirectory:
             self._refuse_foreign()
             # What was never listed binds nobody: a mistake in the source can be mended.
             self.resumed = self.storage.exists(RUN_FILE)
+            if not self.resumed:
+                # What a removal of the run left: nobody knows any more of which inputs it was made.
+                for name in LEFTOVERS & {*self.storage.names()} - {"logs"}:
+                    self.storage.remove(name)
             if self.resumed and self._record()["identity"] != identity and not kind.binds(self.storage):
                 self.storage.remove("work")
                 self.resumed = False
@@ -92,6 +105,8 @@ class RunDirectory:
                 record = {"format": FORMAT, "identity": identity}
                 self.storage.write_bytes(RUN_FILE, json.dumps(record, indent=2, sort_keys=True).encode() + b"\n")
             self.storage.sweep()
+            if self.storage.local:
+                self.storage.mark = self.storage.path(RUN_FILE)
         except OSError as error:
             self.close()
             raise RunConflictError(
@@ -111,6 +126,28 @@ class RunDirectory:
         folder.mkdir(exist_ok=True)
         return folder
 
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Around what is done in the directory; then lets go of it.
+
+        Raises:
+            RemovedError: in place of any other error, where somebody has removed the directory meanwhile.
+        """
+        try:
+            try:
+                yield
+            except Exception as error:
+                if isinstance(error, RemovedError) or not self.storage.local:
+                    raise
+                # What is missing shows itself as many errors: files that cannot be read, tables that look damaged.
+                try:
+                    self.storage.check_mark()
+                except RemovedError as removed:
+                    raise removed from error
+                raise
+        finally:
+            self.close()
+
     def close(self) -> None:
         """Let go of the lock."""
         if self._lock is not None:
@@ -122,11 +159,22 @@ class RunDirectory:
         if RUN_FILE not in found:
             # With what `--new` set aside of it: pretrain.old-1.
             found = [name for name in found if not _beside(name)]
+            if self.storage.local and self._is_leftover(found):
+                found = []
         if found and RUN_FILE not in found:
             raise RunConflictError(
                 f"{self.storage.root} is not empty and not a Populace run (it holds {', '.join(found[:5])}). "
                 "Give an empty or new directory as output."
             )
+
+    def _is_leftover(self, names: list[str]) -> bool:
+        """Whether these are what remains of a run of ours that was removed while it was still writing."""
+        return (
+            bool(names)
+            and {*names} <= LEFTOVERS
+            and not self.storage.exists(CHUNKS)
+            and all({*self.storage.names(folder)} <= inside for folder, inside in INSIDE.items() if folder in names)
+        )
 
     def _record(self) -> dict[str, Any]:
         try:

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -21,9 +21,15 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from curation.sources.redact import redact_url, remember_secrets
+
 
 class StorageError(RuntimeError):
     """A place cannot be used. The message says what was given, what is allowed and how to fix it."""
+
+
+class RemovedError(RuntimeError):
+    """The folder of a run was removed while the run was writing into it. The message says so."""
 
 
 class DamagedFileError(RuntimeError):
@@ -45,10 +51,14 @@ class Storage:
     Args:
         root: a local path or an fsspec URL (`s3://bucket/run`).
         options: fsspec storage options; never written anywhere.
+        mark: path of a local file that is there as long as anything may be written, "" for none: who removed a run does
+            not want it made again by what was still writing.
     """
 
-    def __init__(self, root: str | Path, options: dict[str, Any] | None = None) -> None:
+    def __init__(self, root: str | Path, options: dict[str, Any] | None = None, mark: str = "") -> None:
         self.root = str(root).rstrip("/")
+        self.mark = mark
+        remember_secrets(self.root)
         self.options = options or {}
         self.local = "://" not in self.root or self.root.startswith("file://")
         if self.local:
@@ -63,8 +73,12 @@ class Storage:
                     "needs pip install 'populace[s3]', gs:// needs pip install 'populace[gcs]'."
                 ) from None
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        remember_secrets(self.root)
+
     def __repr__(self) -> str:
-        return f"Storage({self.root!r})"
+        return f"Storage({redact_url(self.root)!r})"
 
     def path(self, name: str = "") -> str:
         """Full path or URL of a name relative to the root."""
@@ -72,7 +86,7 @@ class Storage:
 
     def child(self, name: str) -> Storage:
         """The storage of a folder below this one."""
-        return Storage(self.path(name), self.options)
+        return Storage(self.path(name), self.options, self.mark)
 
     @property
     def _fs(self) -> Any:
@@ -121,7 +135,7 @@ class Storage:
                     shutil.copyfileobj(buffer, file, 1 << 20)
             return
         target = Path(self.path(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
+        self._make_folder(target.parent)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
         try:
             with open(temporary, "wb") as handle:
@@ -129,9 +143,39 @@ class Storage:
                 handle.flush()
                 os.fsync(handle.fileno())
             os.replace(temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
+        except BaseException as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            if isinstance(error, FileNotFoundError):
+                self.check_mark()
+            if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+                error.filename = str(target)  # of a full disk, the system says no place
             raise
+
+    def _make_folder(self, folder: Path) -> None:
+        self.check_mark()
+        top = Path(self.mark).parent
+        if not self.mark or not folder.is_relative_to(top):
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+        try:
+            # Never the run's own folder: it may be removed at this moment.
+            for parent in [*reversed(folder.relative_to(top).parents), folder.relative_to(top)]:
+                if parent.parts:
+                    (top / parent).mkdir(exist_ok=True)
+        except FileNotFoundError:
+            self.check_mark()
+            raise
+
+    def check_mark(self) -> None:
+        """Raises:
+        RemovedError: the mark is gone.
+        """
+        if self.mark and not os.path.exists(self.mark):
+            raise RemovedError(
+                f"{os.path.dirname(self.mark)} was removed while the run was writing into it (its "
+                f"{os.path.basename(self.mark)} is gone). The same command begins again."
+            )
 
     def read_bytes(self, name: str) -> bytes:
         """The whole content of a file."""

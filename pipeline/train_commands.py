@@ -137,6 +137,7 @@ def _with_config(options: argparse.Namespace, work: Callable[[Console, PopulaceC
         config = load_config(options.config, options.overrides)
         if config.pretrain is None and config.finetune is None:
             return work(console, config)
+        from pipeline.logs import log_of
         from training.engine.checkpoint import CheckpointError
         from training.engine.launch import TrainingFailedError
         from training.watch.guard import GuardStopError
@@ -144,7 +145,7 @@ def _with_config(options: argparse.Namespace, work: Callable[[Console, PopulaceC
         try:
             return work(console, config)
         except (GuardStopError, TrainingFailedError, CheckpointError) as error:
-            print_error(console, error)
+            print_error(console, f"{error}{f' (log: {place})' if (place := log_of(error)) else ''}")
             return FAILED
 
     return guarded(console, lambda: logged(console, action))
@@ -158,13 +159,14 @@ def _outcome(
     records: dict[str, Any] | None = None,
 ) -> int:
     """Print what training came to, or with --json put it into `records`, which are printed later; the exit code."""
+    from curation.sources.redact import redact_url
     from pipeline.finetune_report import finetune_numbers, print_finetune_outcome
     from pipeline.pretrain_report import print_pretrain_outcome, training_numbers
     from pipeline.report import results_console
 
     if options.json:
         numbers = training_numbers if stage == "pretrain" else finetune_numbers
-        record = {**asdict(result), **numbers(result.folder)}
+        record = {**asdict(result), "folder": redact_url(result.folder), **numbers(result.folder)}
         if records is None:
             _print_json(record)
         else:

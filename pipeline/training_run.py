@@ -115,10 +115,8 @@ def run_training(
     lock = hold_folder(root.root) if root.local else None
     try:
         run = RunDirectory(root.path(stage.folder), stage.identity(), new, stage.kind())
-        try:
+        with run.working():
             return _Run(config, stage, run, console, quiet)()
-        finally:
-            run.close()
     finally:
         if lock is not None:
             lock.close()

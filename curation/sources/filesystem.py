@@ -17,7 +17,7 @@ from typing import IO, Any, TypeVar
 from curation.sources.base import SourceError
 from curation.sources.failures import TooManyBytesError, with_retries
 from curation.sources.names import escape_name, is_hidden, unescape_name
-from curation.sources.redact import describe, redact_url
+from curation.sources.redact import describe, redact_url, remember_secrets
 from curation.sources.storage import absolute, is_local
 
 T = TypeVar("T")
@@ -58,6 +58,11 @@ class Files:
         self.options = options
         self.local = is_local(root)
         self._remote: tuple[Any, str] | None = None
+        remember_secrets(self.root)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        remember_secrets(self.root)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_remote": None}

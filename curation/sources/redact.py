@@ -52,7 +52,7 @@ _SHORT = re.compile(r"[\w.,-]{0,8}", re.ASCII)
 
 # The user name and password; a password may hold what it must not hold (`/`): the part behind the colon is no port.
 _USER_INFO = re.compile(
-    r"^(?P<scheme>\s*(?:[a-z][a-z0-9+.-]*:)?[/\\]{2,})(?:[^/?#\\]*@|[^/?#\\:@\[]*:(?!\d*[/\\])[^?#\\@]*(?:@[^/?#\\@]*)*@)",
+    r"^(?P<scheme>\s*(?:[a-z][a-z0-9+.-]*:)?[/\\]{2,})(?:[^/?#\\]*@|[^/?#\\:@\[]*:(?!\d{0,5}[/\\])[^?#\\@]*(?:@[^/?#\\@]*)*@)",
     re.IGNORECASE,
 )
 _PARAMETER = re.compile(r"(?P<before>[?&;#])(?P<name>[^=&;#?]*)=(?P<value>[^&;#]*)")
@@ -110,7 +110,7 @@ def remember_secrets(url: str) -> None:
     if user is not None and redact_url(url) != url:
         # A password with a slash in it is torn apart where a library looks for the end of the host's name.
         found += [user["user"], user["password"], *user["password"].split("/")]
-        found.append(f"{user['user']}:{user['password']}")
+        found += [f"{user['user']}:{part}" for part in (user["password"], user["password"].partition("/")[0])]
     for value in found:
         _known.update(item for item in (value, unquote(value)) if len(item) >= _LEAST_SECRET)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 
 from pipeline.plan import CHUNKS
 from pipeline.rundir import RUN_FILE, RunConflictError, RunDirectory
-from pipeline.storage import Storage
+from pipeline.storage import DamagedFileError, RemovedError, Storage
 
 IDENTITY: dict[str, Any] = {"chunk_rows": 256, "source": {"kind": "folder", "path": "/pool/one", "extensions": ["jpg"]}}
 HOLD = """
@@ -196,4 +198,62 @@ def test_logs_have_a_folder(tmp_path: Path) -> None:
     run = RunDirectory(str(tmp_path / "run"), IDENTITY)
     assert run.log_folder == tmp_path / "run" / "logs"
     assert run.log_folder.is_dir()
+    run.close()
+
+
+# Removed while it is written
+
+
+def test_a_run_that_is_removed_meanwhile_is_not_made_again_and_begins_again(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    run = RunDirectory(str(output), IDENTITY)
+    run.storage.write_bytes("work/scores/one", b"1")
+    shutil.rmtree(output)
+    for storage in (run.storage, run.storage.child("work/select/x"), pickle.loads(pickle.dumps(run.storage))):
+        with pytest.raises(RemovedError, match=r"run was removed while the run was writing into it .*begins again"):
+            storage.write_bytes("two", b"2")
+    assert not output.exists()
+    # Whatever the first error is, that is what it comes from.
+    with pytest.raises(RemovedError), run.working():
+        raise DamagedFileError("work/plan/units/unit-00000000.parquet is damaged")
+    assert open_and_close(output) is False
+
+
+def test_another_error_stays_what_it_is_and_the_lock_is_let_go(tmp_path: Path) -> None:
+    run = RunDirectory(str(tmp_path / "run"), IDENTITY)
+    with pytest.raises(ValueError, match="of its own"), run.working():
+        raise ValueError("of its own")
+    assert open_and_close(tmp_path / "run") is True
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_what_an_interrupted_removal_left_is_taken(tmp_path: Path, new: bool) -> None:
+    for name in (
+        "work/scores/part-00000000.parquet",
+        "work/plan/source.json",
+        "logs/populace.log",
+        "shards.incomplete/a",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert open_and_close(tmp_path, new=new) is False
+    assert sorted(os.listdir(tmp_path)) == [".lock", "logs", "run.json"]
+
+
+@pytest.mark.parametrize("name", ["work/report.docx", "logs/nginx.log", "ledger/part", "work/plan/chunks.parquet"])
+def test_what_may_be_somebody_elses_or_a_result_is_not_taken(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text("years of work")
+    with pytest.raises(RunConflictError, match="is not empty and not a Populace run"):
+        open_and_close(tmp_path)
+    assert (tmp_path / name).read_text() == "years of work"
+
+
+def test_a_folder_of_a_run_may_be_a_link_to_another_disk(tmp_path: Path) -> None:
+    run = RunDirectory(str(tmp_path / "run"), IDENTITY)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run/work").symlink_to(tmp_path / "disk")
+    run.storage.write_bytes("work/scores/one", b"1")
+    run.storage.child("work").write_bytes("scores/two", b"2")
+    assert sorted(files(tmp_path / "disk")) == ["scores/one", "scores/two"]
     run.close()

@@ -28,6 +28,9 @@ _HINTS = {
 }  # fmt: skip
 _LIMIT = 600
 _OURS = ("curation", "pipeline", "training", "eval", "cluster")
+_OUR_CLASSES = tuple(f"{name}." for name in _OURS)
+_GENERAL = frozenset({"RuntimeError", "Exception"})
+"""Names that say nothing."""
 _ERRNO = re.compile(r"\[Errno (\d+)\] ")
 _CLASS = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?:: |:?$)")
 _CAUSE = "The above exception was the direct cause"
@@ -105,7 +108,7 @@ def _words(error: BaseException) -> str:
         return _hinted(f"{error.strerror}: {' -> '.join(names)}" if names else error.strerror, error.errno)
     name, text = type(error).__name__, str(error).strip()
     if text:
-        return text if _package(error) in _OURS else f"{name}: {text}"
+        return text if _package(error) in _OURS or name in _GENERAL else f"{name}: {text}"
     frames = traceback.extract_tb(error.__traceback__)
     return f"{name} in {os.path.basename(frames[-1].filename)}, line {frames[-1].lineno}" if frames else name
 
@@ -128,7 +131,7 @@ def innermost_of_text(text: str) -> str | None:
     match = _CLASS.match(said)
     if match is None:
         return said
-    if match[1].startswith(tuple(f"{name}." for name in _OURS)) and said[match.end() :]:
+    if said[match.end() :] and (match[2] in _GENERAL or match[1].startswith(_OUR_CLASSES)):
         return said[match.end() :]
     return said[match.start(2) :]
 

@@ -61,10 +61,12 @@ def print_failure(console: Console, error: BaseException, what: str = "the run f
     """The innermost cause in one line, with the place of the log that has the whole traceback."""
     from pipeline.causes import cause_line, write_traceback
     from pipeline.logs import log_of
+    from pipeline.storage import RemovedError
 
     place = log_of(error) or write_traceback(error)
     print_error(console, f"{what}{cause_line(error)}{f' (log: {place})' if place else ''}")
-    console.print(f"{CONTINUES[0].upper()}{CONTINUES[1:]}.", markup=False, soft_wrap=True)
+    if not isinstance(error, RemovedError):
+        console.print(f"{CONTINUES[0].upper()}{CONTINUES[1:]}.", markup=False, soft_wrap=True)
 
 
 def logged(console: Console, action: Callable[[], int]) -> int:

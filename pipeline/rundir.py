@@ -183,7 +183,8 @@ class RunDirectory:
             record = None
         if not isinstance(record, dict) or not {"format", "identity"} <= record.keys():
             raise RunConflictError(
-                f"{self.storage.path(RUN_FILE)} was not written by Populace. Give an empty or new directory as output."
+                f"{self.storage.path(RUN_FILE)} was not written by Populace, or is damaged. Put it back from a copy, "
+                "or give an empty or new directory as output."
             )
         return record
 

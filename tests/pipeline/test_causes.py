@@ -83,7 +83,7 @@ def test_of_a_worker_of_ray_data(kind: str, where: str) -> None:
         def __call__(self, batch: object) -> object:
             return Fails(kind)(batch)
 
-    data = ray.data.range(1).map_batches(Operator, concurrency=1)  # type: ignore[arg-type]
+    data = ray.data.range(1).map_batches(Operator, concurrency=1)
     with pytest.raises(Exception) as caught:  # noqa: PT011
         data.take_all()
     line = cause_line(caught.value)
@@ -104,7 +104,7 @@ def test_an_empty_error_says_where() -> None:
 def test_a_chain_that_is_a_circle_and_a_long_text_end() -> None:
     one, two = RuntimeError("one"), RuntimeError("two")
     one.__cause__, two.__cause__ = two, one
-    assert cause_line(one) in ("RuntimeError: one", "RuntimeError: two")
+    assert cause_line(one) in ("one", "two")
     assert len(cause_line(ValueError("x" * 5000))) == 600
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,54 @@ def test_show_masks_credentials_inside_of_urls(tmp_path: Path, capsys: Captured)
         shown = capsys.readouterr().out
         assert "SECRET" not in shown
         assert "https://example.org/shards?sig=REDACTED" in shown
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["s3://AKIASECRET:SE/CRETSECRET@bucket/run", "s3://bucket/run?X-Amz-Signature=SECRETSECRET&part=SECRETSEC"],
+)
+def test_no_credentials_of_the_output_are_printed(
+    tmp_path: Path, capsys: Captured, output: str, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "logs"))
+    (tmp_path / "logs").mkdir()
+    pool.write_folder(tmp_path / "pool", 3)
+    recipe = write_recipe(tmp_path)
+    assert main(["curate", recipe, f"source.path={tmp_path}/pool", f"output={output}"]) in (1, 2)
+    assert main(["funnel", output]) in (1, 2)
+    assert main(["config", "show", recipe, f"source.path={tmp_path}/pool", f"output={output}"]) == 0
+    captured = capsys.readouterr()
+    said = [captured.out, captured.err, *(path.read_text() for path in (tmp_path / "logs").iterdir())]
+    assert all("SECRET" not in text for text in said)
+    assert captured.err.count("error: ") == 2
+
+
+def test_an_unexpected_error_is_one_line_with_its_log(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr("pipeline.storage.Storage.exists", fail)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert main(["funnel", "run"]) == 1
+    captured = capsys.readouterr()
+    (log,) = tmp_path.iterdir()
+    assert captured.err.startswith("error: TimeoutError in test_cli.py, line ")
+    assert captured.err.splitlines()[0].endswith(f" (log: {log})")
+    assert "Traceback" in log.read_text()
+
+
+def test_a_full_disk_behind_stdout_is_an_error_in_one_line(finished: tuple[Path, dict[str, Any], str]) -> None:
+    folder, _, _ = finished
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pipeline.cli", "funnel", f"{folder}/run", "--json"], cwd=ROOT, stdout=full,
+            stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: No space left on device (free some space, or give another place) (log: ")
+    assert len(done.stderr.splitlines()) == 2
 
 
 def test_schema_and_show_print_results_only(tmp_path: Path, capsys: Captured) -> None:

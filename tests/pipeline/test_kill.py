@@ -6,10 +6,13 @@ random.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -160,5 +163,59 @@ def test_retired_shards_do_not_stand_beside_another_ledger(
         lambda: (run / "ledger/_complete.json").exists() and (run / "ledger/_complete.json").read_bytes() != old,
     )
     assert not (run / "shards").exists()
+    finish(data)
+    assert pool.results(run) == undisturbed.results
+
+
+def raylets(parent: int) -> list[int]:
+    """Those that a process has started."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, _, fields = stat.read_text().partition("(")[2].rpartition(") ")
+            if name == "raylet" and int(fields.split()[1]) == parent:
+                found.append(int(stat.parent.name))
+    return found
+
+
+def test_a_killed_raylet_is_told_and_the_run_goes_on_later(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    """Ray's core ends the process without a word, some time after."""
+    run = tmp_path / "run"
+    process = start(config(undisturbed.source, run, ray={"num_cpus": 1, "object_store_gb": 0.25}), None)
+    deadline = time.monotonic() + LIMIT_S
+    while not (run / "work/attempts").exists() and process.exitcode is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert process.pid is not None
+    (raylet,) = raylets(process.pid)
+    os.kill(raylet, signal.SIGKILL)
+    process.join(LIMIT_S)
+    assert process.exitcode not in (None, 0)
+    said = ""
+    while "raylet" not in said and time.monotonic() < deadline:  # a moment after the end
+        said = run.with_suffix(".log").read_text()
+        time.sleep(0.05)
+    assert said.startswith("error: ")
+    assert "Ray's process on this machine (raylet)" in said
+    assert f"(log: {run}/logs" in said
+    assert "Traceback" not in said
+    finish(config(undisturbed.source, run))
+    assert pool.results(run) == undisturbed.results
+
+
+def test_an_output_that_is_removed_while_it_is_written_begins_again(
+    undisturbed: Undisturbed, ray_cluster: str, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    data = config(undisturbed.source, run)
+    process = start(data, ray_cluster)
+    while not count(run, "work/scores/part-*.parquet") and process.exitcode is None:
+        time.sleep(0.005)
+    shutil.rmtree(run, ignore_errors=True)
+    process.join(LIMIT_S)
+    assert process.exitcode == 1
+    said = run.with_suffix(".log").read_text()
+    assert f"{run} was removed while the run was writing into it" in said
+    assert len(said.splitlines()) == 1
+    assert not (run / "run.json").exists()
     finish(data)
     assert pool.results(run) == undisturbed.results

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +237,37 @@ def test_it_fails_where_no_picture_can_be_predicted(
     arguments = ["--input", str(photos / "text.jpg"), "--output", str(tmp_path / "out"), "--quiet"]
     assert main(["predict", "pose", "--weights", str(pose_run), *arguments]) == 1
     assert "no picture could be predicted: 1 not_an_image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "the file system takes")]
+)
+def test_a_place_that_takes_no_more_is_one_line(
+    pose_run: Path,
+    photos: Path,
+    tmp_path: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    hint: str,
+) -> None:
+    real = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if path.suffix == ".part" and path.parent.name == "overlays":
+            raise OSError(number, os.strerror(number))
+        return real(path, data)
+
+    command = ["predict", "pose", "--weights", str(pose_run), "--input", str(photos), "--output", str(tmp_path / "out")]
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        assert main([*command, "--quiet"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    line, tail = captured.err.splitlines()
+    assert line.startswith(f"error: {os.strerror(number)}: {tmp_path}/out/overlays/0.jpg ({hint}")
+    log = Path(line.rpartition(" (log: ")[2].removesuffix(")"))
+    assert "Traceback" in log.read_text()
+    log.unlink()
+    assert tail == "The same command continues where it stopped."
+    assert predicted(capsys, *command[1:])["predicted"] == 2

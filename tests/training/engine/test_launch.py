@@ -106,5 +106,5 @@ def test_a_run_survives_what_happens_to_its_workers(ray_cluster: str, tmp_path: 
 
 def test_the_error_of_a_worker_is_what_is_said() -> None:
     failure = WorkerGroupError("2 workers failed", {1: FileNotFoundError("line one\nthere is no weights.safetensors")})
-    assert cause_of(failure) == "there is no weights.safetensors"
+    assert cause_of(failure) == "FileNotFoundError: line one there is no weights.safetensors"
     assert cause_of(RuntimeError("no more restarts")) == "no more restarts"

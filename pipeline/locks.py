@@ -58,7 +58,12 @@ def lock_folder(path: str | Path) -> FolderLock:
         OSError: nothing can be made or written there.
     """
     for attempt in range(TRIES):
-        Path(path).mkdir(parents=True, exist_ok=True)
+        try:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            if os.path.lexists(path) and not os.path.isdir(path):
+                raise
+            continue  # there, and renamed before it was looked at
         try:
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:

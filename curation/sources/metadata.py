@@ -216,14 +216,17 @@ def _digits(value: int) -> str:
 def _cut(values: dict[str, Any]) -> dict[str, Any]:
     """Shorten long strings, leave out long structures, and then whole keys until the cap is met.
 
-    Of what has no place of its own the shortest stays: opt-outs and flags are short.
+    Opt-outs come first; of what has no place of its own the shortest stays.
     """
     kept: dict[str, Any] = {"metadata_truncated": True}
     used = len(_dump(kept))
     short = {key: value[:_CUT_CHARS] if isinstance(value, str) else value for key, value in values.items()}
     sizes = {key: len(_dump({key: value}).encode()) for key, value in short.items()}
-    first = (*_PROMOTED, "metadata_problem")
-    for key in sorted(short, key=lambda name: (not opted_out({name: short[name]}), name not in first, sizes[name], name)):
+
+    def rank(key: str) -> tuple[bool, bool, int, str]:
+        return not opted_out({key: short[key]}), key not in (*_PROMOTED, "metadata_problem"), sizes[key], key
+
+    for key in sorted(short, key=rank):
         value, entry = short[key], sizes[key]
         if entry > 4 * _CUT_CHARS + 1024 or used + entry > MAX_METADATA_BYTES:
             continue

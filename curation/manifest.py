@@ -28,6 +28,9 @@ import pyarrow.parquet as pq
 from curation.shards import INDEX_SCHEMA, ShardResult
 
 FORMAT_VERSION = 1
+"""What readers must understand."""
+FORMAT = 2
+"""Raised when the same shards would give another manifest: finished exports are then written anew."""
 MANIFEST_NAME = "manifest.json"
 MERGED_NAME = "merged.json"
 INDEX_FOLDER = "index"
@@ -87,13 +90,15 @@ def build_manifest(
     shards: Sequence[ManifestShard],
     *,
     config_hash: str,
-    code_version: str,
+    formats: Mapping[str, int],
     source_fingerprint: str,
     feature_fingerprints: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The manifest as a JSON object; shards are listed by name.
 
     Args:
+        formats: what writes a file -> the version of its format (`FORMAT`). The version of the code is in the run's
+            lineage and not here: a manifest is the same whichever version wrote the same bytes.
         feature_fingerprints: stage -> identity of what measured the feature tables; None when there are none.
 
     Raises:
@@ -107,7 +112,7 @@ def build_manifest(
         "format": "webdataset",
         "format_version": FORMAT_VERSION,
         "config_hash": config_hash,
-        "code_version": code_version,
+        "formats": dict(formats),
         "source_fingerprint": source_fingerprint,
         "shards": [shard.record() for shard in ordered],
     }

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import ray
 
 from curation.config import fingerprint
 from curation.decode import DecodeConfig
+from curation.parquet_files import open_parquet
 from curation.policy import Policy
 from curation.reasons import Reason
 from pipeline.attempts import Attempt
@@ -169,7 +169,7 @@ class FindDone:
         for chunk in chunks:
             try:
                 with spec.storage.open_read(part_name(chunk)) as file:
-                    parquet = pq.ParquetFile(file)
+                    parquet = open_parquet(file)
                     stamped = part_meta(parquet.schema_arrow).get("complete_for") == spec.complete_for
                     if parquet.metadata.num_rows != int(spec.plan.rows[chunk]):
                         continue

@@ -22,10 +22,18 @@ from curation.sources.base import Source, SourceError, Unit
 from pipeline.annotate import AnnotateSpec, FindDone, PoolSizes, annotate, chunks_with_parts
 from pipeline.card import known_limits, shown_selection
 from pipeline.config import ConfigError, PopulaceConfig
-from pipeline.export import MANIFEST, SHARDS, ExportFacts, check_sidecar, export, manifest_record
+from pipeline.export import MANIFEST, SHARDS, ExportFacts, check_sidecar, export
 from pipeline.fetch import Reader
-from pipeline.ledger import STAGING, LedgerPart, LedgerWriter, complete_record, ledger_record, publish_ledger
-from pipeline.lineage import code_version, lineage, write_lineage
+from pipeline.ledger import (
+    LEDGER_FORMATS,
+    STAGING,
+    LedgerPart,
+    LedgerWriter,
+    complete_record,
+    ledger_record,
+    publish_ledger,
+)
+from pipeline.lineage import lineage, write_lineage
 from pipeline.logs import run_log
 from pipeline.plan import ListUnit, Plan, load_plan, make_plan
 from pipeline.progress import RunProgress
@@ -245,6 +253,7 @@ class _Curate:
             config.select,
             self.references,
             self.corpora.fingerprint,
+            LEDGER_FORMATS,
         )
         record = ledger_record(storage)
         current = record is not None and {record["decision"], summary_record(storage).get("decision")} == {decision}
@@ -262,7 +271,8 @@ class _Curate:
                 progress.advance(part.rows)
             record = complete_record([parts[group] for group in groups], decision)
             # Shards of another selection must not stand beside the new ledger as if they belonged to it.
-            if manifest_record(storage).get("ledger_sha256") != record["sha256"]:
+            manifest = storage.read_json(f"{SHARDS}/{MANIFEST}") or {}
+            if manifest.get("ledger_sha256") != record["sha256"]:
                 storage.remove(SHARDS)
             write_summary(storage, decision, selection.summary)
             publish_ledger(storage, record)
@@ -303,7 +313,6 @@ class _Curate:
         facts = ExportFacts(
             ledger=record,
             config_hash=config.result_hash(),
-            code_version=code_version(),
             source_kind=config.pool.kind,
             source_fingerprint=plan.source_fingerprint,
             thresholds={

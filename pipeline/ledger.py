@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from curation.parquet_files import FORMAT as PARQUET_FORMAT
 from curation.policy import STAGES, Policy
 from curation.reasons import Reason
 from pipeline.plan import Plan
@@ -28,6 +29,8 @@ from pipeline.storage import UNREADABLE, DamagedFileError, Storage
 LEDGER = "ledger"
 STAGING = "ledger.incomplete"
 COMPLETE = "_complete.json"
+LEDGER_FORMATS = {"ledger": 1, "parquet": PARQUET_FORMAT}
+"""Raised when the same scores and marks would give another ledger: a finished one is then written anew."""
 
 VERDICT_COLUMNS: dict[str, pa.DataType] = {
     "verdict": pa.string(),

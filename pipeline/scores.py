@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from curation.parquet_files import open_parquet
 from curation.policy import Policy
 from curation.records import LOCATOR_SCHEMA
 from curation.sources.base import READ_COLUMNS
@@ -154,7 +154,7 @@ def read_scores(storage: Storage, chunk: int, stages: StageSet, columns: Collect
 
 def _read_scores(storage: Storage, chunk: int, stages: StageSet, columns: Collection[str] | None) -> pa.Table:
     with storage.open_read(part_name(chunk)) as file:
-        parquet = pq.ParquetFile(file)
+        parquet = open_parquet(file)
         schema = parquet.schema_arrow
         old = part_meta(schema).get("fingerprints", {})
         valid = {stage.name for stage in stages if old.get(stage.name) == stage.fingerprint}

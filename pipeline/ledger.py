@@ -177,11 +177,25 @@ def publish_ledger(storage: Storage, record: dict[str, Any]) -> None:
     storage.publish_folder(STAGING, LEDGER, last=COMPLETE)
 
 
+def record_problem(record: Mapping[str, Any]) -> str | None:
+    """Why what `_complete.json` says does not add up; None when it does."""
+    try:
+        parts = record["parts"]
+        if record["sha256"] != hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest():
+            return "its SHA-256 is not that of its parts"
+        rows, kept = (sum(part[name] for part in parts) for name in ("rows", "kept"))
+        if [rows, kept] != [record["rows"], record["kept"]] or rows != kept + sum(record["dropped"].values()):
+            return "its counts do not add up"
+    except (KeyError, TypeError, AttributeError) as error:
+        return f"it is not the record of a ledger ({error!r})"
+    return None
+
+
 def ledger_record(storage: Storage) -> dict[str, Any] | None:
     """`_complete.json` of a finished ledger, or None when it is not finished, or not whole any more: a part is missing
     or has another size."""
     record = storage.read_json(f"{LEDGER}/{COMPLETE}")
-    if record is None or "parts" not in record:
+    if record is None or record_problem(record) is not None:
         return None
     names = [part["name"] for part in record["parts"]]
     if [f"{LEDGER}/{name}" for name in names] != ledger_parts(storage):

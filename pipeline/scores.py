@@ -168,6 +168,12 @@ def _read_scores(storage: Storage, chunk: int, stages: StageSet, columns: Collec
             wanted[name] = (type_, True)
         for stage in stages:
             wanted[f"scored_{stage.name}"] = (pa.bool_(), stage.name in valid)
+        # Pages have checksums, and the footer, which names the columns, has none.
+        promised = [*LOCATOR_COLUMNS, *PROBLEM_COLUMNS, *(f"scored_{name}" for name in valid)]
+        promised += [name for stage in stages if stage.name in valid for name in stage.columns if name in wanted]
+        for name in promised:
+            if name not in schema.names or schema.field(name).type != wanted[name][0]:
+                raise ValueError(f"the column {name} is missing or has another type")
         present = [name for name, (_, use) in wanted.items() if use and name in schema.names]
         part = parquet.read(columns=present)
     rows = part.num_rows

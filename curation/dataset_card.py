@@ -15,6 +15,9 @@ from typing import Any
 from curation.hub_metadata import front_matter
 from curation.reasons import DESCRIPTIONS, Reason
 
+FORMAT = 2
+"""Raised when the same facts would give another card: finished exports are then written anew."""
+
 _MOST_LICENCES = 50
 _LONGEST_TEXT = 200
 
@@ -33,10 +36,14 @@ class ModelFact:
 class CardFacts:
     """Everything that a card says.
 
+    The version of the code is not among it: that is in the run's lineage, and a card stays the same where another
+    version would write the same corpus.
+
     Attributes:
         title: name of the dataset.
         source_kind: `folder`, `webdataset`, `parquet` or `urls`.
-        source_fingerprint, config_hash, code_version: identity of what went in and of what was done.
+        source_fingerprint, config_hash: identity of what went in and of what was asked for.
+        revision: identity of the shards: changes with any of their bytes.
         inputs, kept: numbers of rows.
         dropped: reason code -> rows; `inputs` = `kept` + their sum.
         thresholds: the limits in force, nested mappings of plain values; None means that a limit is off.
@@ -46,7 +53,7 @@ class CardFacts:
         short_sides: label of a range of the short side in pixels -> kept rows, in order; may be empty.
         splits: name -> kept rows. Splits beyond one need `data_files` for each.
         data_files: split -> pattern of its tars, relative to the card.
-        shards, bytes: number and total size of the tars.
+        shards, bytes, image_bytes: number and total size of the tars, and size of the encoded images in them.
         limits: known limits, one sentence or more each, in Markdown of ours (not escaped).
         contact: where to ask for removal, or None.
     """
@@ -55,12 +62,13 @@ class CardFacts:
     source_kind: str
     source_fingerprint: str
     config_hash: str
-    code_version: str
+    revision: str
     inputs: int
     kept: int
     dropped: Mapping[str, int]
     shards: int
     bytes: int
+    image_bytes: int
     thresholds: Mapping[str, Any] = field(default_factory=dict)
     models: Sequence[ModelFact] = ()
     licences: Mapping[str | None, int] = field(default_factory=dict)
@@ -90,7 +98,15 @@ def dataset_card(facts: CardFacts) -> str:
             f"and the counts must add up to the {facts.kept} kept rows"
         )
     front = front_matter(
-        facts.title, facts.kept, facts.licences, facts.extensions, {split: facts.data_files[split] for split in splits}
+        facts.title,
+        facts.kept,
+        facts.licences,
+        facts.extensions,
+        {split: facts.data_files[split] for split in splits},
+        splits,
+        facts.revision,
+        facts.bytes,
+        facts.image_bytes,
     )
     sections = [
         f"# {escape(facts.title)}",
@@ -132,7 +148,7 @@ def _summary(facts: CardFacts) -> str:
         ("Shards", f"{facts.shards:,} tars, {facts.bytes:,} bytes"),
         ("Source fingerprint", facts.source_fingerprint),
         ("Configuration hash", facts.config_hash),
-        ("Code version", facts.code_version),
+        ("Revision of the shards", facts.revision),
     ]
     return (
         "Images selected from a larger pool by Populace: the original encoded bytes, in WebDataset "

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation.feature_columns import COLUMNS, BadValueError
+from curation.parquet_files import open_parquet, parquet_writer
 from curation.sources.base import SourceError
 from curation.sources.filesystem import Files
 from curation.sources.redact import describe, redact_url
@@ -42,6 +43,9 @@ FEATURE_SCHEMA = pa.schema(
         pa.field("embedding", pa.list_(pa.float16())),
     ]
 )
+FORMAT = 1
+"""Raised when the same features would give another table: finished exports are then written anew."""
+
 META_KEY = b"populace"
 FEATURE_STAGES = ("screen", "embedding")
 """Stages whose fingerprints say whether two tables can be compared. The SHA-256 needs none."""
@@ -73,7 +77,7 @@ def stated_fingerprints(schema: pa.Schema) -> dict[str, str]:
 def feature_writer(file: IO[bytes], fingerprints: Mapping[str, str]) -> pq.ParquetWriter:
     """Writes `FEATURE_SCHEMA` tables; the same tables in the same order give the same bytes."""
     # No column repeats its values enough for a dictionary, and embeddings would build a large one for nothing.
-    return pq.ParquetWriter(file, feature_schema(fingerprints), compression="zstd", use_dictionary=False)
+    return parquet_writer(file, feature_schema(fingerprints), dictionary=False)
 
 
 def as_features(table: pa.Table, shown: str, first_row: int = 0) -> pa.Table:
@@ -245,7 +249,7 @@ class _opened:  # noqa: N801 - used like a function
         self._file: IO[bytes] | None = None
         try:
             self._file = files.open(name)
-            self._parquet = pq.ParquetFile(self._file)
+            self._parquet = open_parquet(self._file)
         except (OSError, pa.ArrowException) as error:
             if self._file is not None:
                 self._file.close()

@@ -28,6 +28,10 @@ def front_matter(
     licences: Mapping[str | None, int],
     extensions: Mapping[str, int],
     data_files: Mapping[str, str],
+    splits: Mapping[str, int],
+    revision: str,
+    tar_bytes: int,
+    image_bytes: int,
 ) -> str:
     """The block between the two `---` lines, with them.
 
@@ -38,6 +42,11 @@ def front_matter(
         extensions: image extension -> samples. Each is a column; sidecars are a JSON column, because `datasets` would
             otherwise fix their fields and types from the first five.
         data_files: split -> pattern of its tars, relative to the card.
+        splits: split -> samples.
+        revision: changes with any byte of the shards. `datasets` names the folder of its cache by a hash of `configs`
+            and `dataset_info`, and not of local data: without it another corpus under the same name gives the data of
+            the first one.
+        tar_bytes, image_bytes: size of all tars, and of the encoded images in them.
     """
     front: dict[str, Any] = {
         "pretty_name": title,
@@ -52,12 +61,16 @@ def front_matter(
         front["configs"] = [
             {
                 "config_name": "default",
+                "description": f"Revision {revision} of the shards.",
                 "data_files": [{"split": split, "path": pattern} for split, pattern in data_files.items()],
             }
         ]
         front["dataset_info"] = {
             "config_name": "default",
             "features": [{"name": name, "dtype": dtype} for name, dtype in columns],
+            "splits": [{"name": split, "num_examples": count} for split, count in splits.items()],
+            "download_size": tar_bytes,
+            "dataset_size": image_bytes,
         }
     return f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=120)}---\n"
 

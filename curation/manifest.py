@@ -17,17 +17,21 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from curation.parquet_files import open_parquet, read_parquet
 from curation.shards import INDEX_SCHEMA, ShardResult
 
 FORMAT_VERSION = 1
+"""What readers must understand."""
+FORMAT = 2
+"""Raised when the same shards would give another manifest: finished exports are then written anew."""
 MANIFEST_NAME = "manifest.json"
 MERGED_NAME = "merged.json"
 INDEX_FOLDER = "index"
@@ -87,13 +91,15 @@ def build_manifest(
     shards: Sequence[ManifestShard],
     *,
     config_hash: str,
-    code_version: str,
+    formats: Mapping[str, int],
     source_fingerprint: str,
     feature_fingerprints: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The manifest as a JSON object; shards are listed by name.
 
     Args:
+        formats: what writes a file -> the version of its format (`FORMAT`). The version of the code is in the run's
+            lineage and not here: a manifest is the same whichever version wrote the same bytes.
         feature_fingerprints: stage -> identity of what measured the feature tables; None when there are none.
 
     Raises:
@@ -107,7 +113,7 @@ def build_manifest(
         "format": "webdataset",
         "format_version": FORMAT_VERSION,
         "config_hash": config_hash,
-        "code_version": code_version,
+        "formats": dict(formats),
         "source_fingerprint": source_fingerprint,
         "shards": [shard.record() for shard in ordered],
     }
@@ -188,11 +194,30 @@ def read_index(folder: str | Path) -> pa.Table:
     tables = [INDEX_SCHEMA.empty_table()]
     for shard in read_manifest(folder)["shards"]:
         # An index may have more columns (shards of labelled pictures).
-        table = pq.read_table(root / shard["index"]).select(INDEX_SCHEMA.names)
+        table = _index_of(root, shard)
         # Shards of two corpora may have one name; their paths differ.
         names = pa.array([shard["tar"].removesuffix(".tar")] * len(table), pa.string())
         tables.append(table.set_column(INDEX_SCHEMA.get_field_index("shard"), INDEX_SCHEMA.field("shard"), names))
     return pa.concat_tables(tables)
+
+
+def _index_of(root: Path, shard: Mapping[str, Any]) -> pa.Table:
+    """The index of a shard, `INDEX_SCHEMA`, checked before memory is taken for its rows, or by its places.
+
+    Raises:
+        ValueError: it has other rows than the manifest says, or places that are outside of the tar.
+    """
+    with open_parquet(str(root / shard["index"])) as parquet:
+        if parquet.metadata.num_rows != shard["samples"]:
+            raise ValueError(
+                f"{root / shard['index']}: {parquet.metadata.num_rows} rows, the manifest says {shard['samples']}"
+            )
+        table = parquet.read(columns=INDEX_SCHEMA.names)
+    for part in ("image", "json"):
+        offsets, sizes = (table.column(f"{part}_{what}").to_numpy() for what in ("offset", "size"))
+        if not ((offsets >= 0) & (sizes >= 0) & (sizes <= shard["bytes"] - offsets)).all():
+            raise ValueError(f"{root / shard['index']} has places outside of its tar of {shard['bytes']} bytes")
+    return table
 
 
 def verify_shards(folder: str | Path) -> list[str]:
@@ -237,28 +262,46 @@ def shard_files(shard: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
 
 
 def _verify_shard(root: Path, shard: dict[str, Any], seen: dict[tuple[str | None, str], str]) -> Iterator[str]:
+    def opened(name: str) -> IO[bytes]:
+        return open(root / name, "rb")
+
+    problems = list(shard_problems(opened, shard))
+    yield from (f"{name}: {problem}" for name, problem in problems)
+    if any(name == shard["index"] for name, _ in problems):
+        return
+    for key in read_parquet(str(root / shard["index"]), ["key"]).column("key").to_pylist():
+        place = shard.get("corpus"), key
+        if place in seen:
+            yield f"{shard['tar']}: key {key} is also in {seen[place]}"
+        seen[place] = shard["tar"]
+
+
+Opener = Callable[[str], AbstractContextManager[IO[bytes]]]
+"""Opens a file for reading, by its path relative to the folder of the manifest."""
+
+
+def shard_problems(opened: Opener, shard: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Check every byte of the files of one shard: (path, problem) for each of them that is not what the manifest says,
+    or does not agree with the others."""
     broken = False
     for name, size, digest in shard_files(shard):
-        problem = _verify_file(root / name, size, digest)
-        if problem:
+        problem = file_problem(opened, name, size, digest)
+        if problem is not None:
             broken = True
-            yield f"{name}: {problem}"
+            yield name, problem
     if broken:
         return
-    index = pq.read_table(root / shard["index"])
+    with opened(shard["index"]) as file:
+        index = read_parquet(file)
     rows = index.to_pylist()
     if len(rows) != shard["samples"]:
-        yield f"{shard['index']}: {len(rows)} rows, the manifest says {shard['samples']} samples"
-    for row in rows:
-        key = shard.get("corpus"), row["key"]
-        if key in seen:
-            yield f"{shard['tar']}: key {row['key']} is also in {seen[key]}"
-        seen[key] = shard["tar"]
+        yield shard["index"], f"{len(rows)} rows, the manifest says {shard['samples']} samples"
     if shard.get("features") is not None:
-        features = pq.read_table(root / shard["features"], columns=["id", "sha256"])
+        with opened(shard["features"]) as file:
+            features = read_parquet(file, ["id", "sha256"])
         if not all(features.column(name).equals(index.column(name)) for name in features.column_names):
-            yield f"{shard['features']}: ids or SHA-256 differ from those of the index"
-    with tarfile.open(root / shard["tar"]) as tar:
+            yield shard["features"], "ids or SHA-256 differ from those of the index"
+    with opened(shard["tar"]) as file, tarfile.open(fileobj=file) as tar:
         members = [(member.name, member.offset_data, member.size) for member in tar]
     expected = [
         (f"{row['key']}.{extension}", row[f"{part}_offset"], row[f"{part}_size"])
@@ -266,19 +309,53 @@ def _verify_shard(root: Path, shard: dict[str, Any], seen: dict[tuple[str | None
         for extension, part in ((row["extension"], "image"), ("json", "json"))
     ]
     if members != expected:
-        yield f"{shard['index']}: names, offsets or sizes differ from the members of the tar"
-    with open(root / shard["tar"], "rb") as file:
+        yield shard["index"], "names, offsets or sizes differ from the members of the tar"
+    with opened(shard["tar"]) as file:
         for row in rows:
-            file.seek(row["image_offset"])
-            if hashlib.sha256(file.read(row["image_size"])).hexdigest() != row["sha256"]:
-                yield f"{shard['tar']}: the image of key {row['key']} does not have the SHA-256 of the index"
+            yield from _image_problem(file, shard, row)
 
 
-def _verify_file(path: Path, size: int, digest: str) -> str | None:
-    if not path.is_file():
+def image_problem(opened: Opener, shard: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """As `shard_problems`, for the index and one image, drawn by the `seed` that `shard` has besides."""
+    problem = file_problem(opened, shard["index"], shard["index_bytes"], shard["index_sha256"])
+    if problem is not None:
+        yield shard["index"], problem
+        return
+    with opened(shard["index"]) as file:
+        index = read_parquet(file)
+    if not len(index):
+        return
+    draw = hashlib.sha256(f"{shard['seed']} {shard['tar']}".encode()).digest()
+    row = index.slice(int.from_bytes(draw[:8], "little") % len(index), 1).to_pylist()[0]
+    try:
+        with opened(shard["tar"]) as file:
+            yield from _image_problem(file, shard, row)
+    except FileNotFoundError:
+        yield shard["tar"], "missing"
+
+
+def _image_problem(file: IO[bytes], shard: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    offset, size = row["image_offset"], row["image_size"]
+    good = 0 <= offset <= offset + size <= shard["bytes"]
+    if good:
+        file.seek(offset)
+        good = hashlib.sha256(file.read(size)).hexdigest() == row["sha256"]
+    if not good:
+        yield shard["tar"], f"the image of key {row['key']} does not have the SHA-256 of the index"
+
+
+def file_problem(opened: Opener, name: str, size: int, digest: str) -> str | None:
+    """Why a file is not what a manifest says of it; None when it is."""
+    found, length = hashlib.sha256(), 0
+    try:
+        with opened(name) as file:
+            while block := file.read(1 << 20):
+                found.update(block)
+                length += len(block)
+    except FileNotFoundError:
         return "missing"
-    if path.stat().st_size != size:
-        return f"{path.stat().st_size} bytes, the manifest says {size}"
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    return None if found == digest else f"SHA-256 is {found}, the manifest says {digest}"
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    if length != size:
+        return f"{length} bytes, the manifest says {size}"
+    return None if found.hexdigest() == digest else f"SHA-256 is {found.hexdigest()}, the manifest says {digest}"

@@ -23,7 +23,7 @@ from typing import Any
 from curation.manifest import FORMAT_VERSION, TOTALS, manifest_totals
 from curation.sources.storage import absolute, is_local
 
-IDENTITY = ("config_hash", "code_version", "source_fingerprint", "feature_fingerprints")
+IDENTITY = ("config_hash", "formats", "source_fingerprint", "feature_fingerprints")
 PATHS = ("tar", "index", "features")
 
 
@@ -146,7 +146,11 @@ def merge_manifests(corpora: Iterable[Corpus], location: str) -> dict[str, Any]:
         for shard in corpus.shards:
             paths = {name: _relative(location, shard[name]) for name in PATHS if shard.get(name) is not None}
             shards.append({**shard, **paths, "corpus": corpus.name})
-    newest = {name: joined[-1].identity.get(name, "") for name in IDENTITY if name != "feature_fingerprints"}
+    newest = {
+        name: joined[-1].identity.get(name, {} if name == "formats" else "")
+        for name in IDENTITY
+        if name != "feature_fingerprints"
+    }
     return {
         "format": "webdataset",
         "format_version": FORMAT_VERSION,

@@ -23,7 +23,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from curation.parquet_files import write_parquet
 
 EXTENSIONS: dict[str, str] = {
     "JPEG": "jpg",
@@ -52,6 +53,10 @@ INDEX_SCHEMA = pa.schema(
     ]
 )
 """One row per sample, in tar order. Offsets are of the first data byte in the tar; `sha256` is of the image bytes."""
+
+TAR_FORMAT = 1
+INDEX_FORMAT = 1
+"""Raised when the same samples would give another tar, or another index: finished exports are then written anew."""
 
 _BLOCK = 512
 _END = 2 * _BLOCK  # two zero blocks end a tar
@@ -241,7 +246,7 @@ def _header(name: str, size: int) -> bytes:
 def index_bytes(index: pa.Table) -> bytes:
     """The index as a Parquet file; the same bytes for the same rows and version of pyarrow."""
     buffer = io.BytesIO()
-    pq.write_table(index.cast(INDEX_SCHEMA), buffer, compression="zstd")
+    write_parquet(index.cast(INDEX_SCHEMA), buffer)
     return buffer.getvalue()
 
 

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import ray
 
 from curation.config import fingerprint
 from curation.decode import DecodeConfig
+from curation.parquet_files import open_parquet
 from curation.policy import Policy
 from curation.reasons import Reason
 from pipeline.attempts import Attempt
@@ -96,6 +96,8 @@ class Summary:
     rows: int
     alive: int
     seconds: float
+    damage: str = ""
+    """Why the scores that a chunk had cannot be used: it is measured again."""
 
 
 class Operator:
@@ -158,10 +160,15 @@ class Fetcher:
 class FindDone:
     """Tells which chunks have all scores that are asked for, and how many of their rows pass the policy.
 
-    Called with a slice of chunk numbers that have a part; returns the summaries of those that are done.
+    Called with a slice of chunk numbers that have a part; returns the summaries of those that are done, and of those
+    whose part is damaged.
+
+    Args:
+        whole: read every column, and not only those that the policy looks at.
     """
 
     spec: AnnotateSpec
+    whole: bool = False
 
     def __call__(self, chunks: list[int]) -> list[Summary]:
         spec = self.spec
@@ -169,13 +176,15 @@ class FindDone:
         for chunk in chunks:
             try:
                 with spec.storage.open_read(part_name(chunk)) as file:
-                    parquet = pq.ParquetFile(file)
+                    parquet = open_parquet(file)
                     stamped = part_meta(parquet.schema_arrow).get("complete_for") == spec.complete_for
                     if parquet.metadata.num_rows != int(spec.plan.rows[chunk]):
                         continue
-                table = read_scores(spec.storage, chunk, spec.stages, spec.policy.columns)
+                columns = None if self.whole else spec.policy.columns
+                table = read_scores(spec.storage, chunk, spec.stages, columns)
             except (DamagedFileError, *UNREADABLE) as error:
                 log.warning("%s is damaged, its rows are measured again: %s", part_name(chunk), error)
+                done.append(Summary(chunk, 0, 0, 0.0, " ".join(str(error).split())))
                 continue
             reasons = set(table.column("problem").to_pylist())
             if spec.retry & reasons or (not stamped and missing_scores(table, spec.policy)):

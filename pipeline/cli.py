@@ -23,7 +23,7 @@ from pipeline.last_words import CONTINUES
 if TYPE_CHECKING:  # imported when Ctrl-C is looked after
     from pipeline.storage import Storage
 
-WATCHED = frozenset({"curate", "pretrain", "finetune", "run", "predict", "evaluate", "demo"})
+WATCHED = frozenset({"curate", "verify", "pretrain", "finetune", "run", "predict", "evaluate", "demo"})
 """Commands that start what may end them without a word."""
 
 
@@ -99,7 +99,14 @@ def _drop_stdout() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
-    from pipeline import data_commands, evaluate_command, models_command, predict_command, train_commands
+    from pipeline import (
+        data_commands,
+        evaluate_command,
+        models_command,
+        predict_command,
+        train_commands,
+        verify_command,
+    )
     from pipeline.commands import config_arguments
 
     parser = argparse.ArgumentParser(
@@ -118,6 +125,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--new", action="store_true", help="set an existing run in the output aside (RUN.old-1) and start afresh"
     )
     curate.add_argument("--retry", action="store_true", help="try rows again that failed to read, download or score")
+    curate.add_argument(
+        "--verify", action="store_true", help="check every byte of what is there first, and make anew what is damaged"
+    )
     curate.add_argument("--json", action="store_true", help="print the funnel as JSON on stdout")
     curate.add_argument("--quiet", action="store_true", help="no progress")
     curate.set_defaults(run=_curate)
@@ -126,6 +136,7 @@ def build_parser() -> argparse.ArgumentParser:
     data_commands.add_parsers(commands)
     predict_command.add_parser(commands)
     evaluate_command.add_parser(commands)
+    verify_command.add_parser(commands)
     funnel = commands.add_parser("funnel", help="how many inputs were kept, and dropped for which reason")
     funnel.add_argument("run_directory", metavar="RUN")
     funnel.add_argument("--json", action="store_true", help='{"inputs": n, "kept": k, "dropped": {"reason": n}}')
@@ -189,7 +200,9 @@ def _curate(options: argparse.Namespace) -> int:
         from pipeline.storage import Storage
 
         config = load_config(options.config, options.overrides)
-        result = curate(config, RunProgress(console, options.quiet), new=options.new, retry=options.retry)
+        result = curate(
+            config, RunProgress(console, options.quiet), new=options.new, retry=options.retry, check=options.verify
+        )
         counts = funnel(Storage(result.output))
         if options.json:
             print(json.dumps(counts))

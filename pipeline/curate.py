@@ -22,15 +22,25 @@ from curation.sources.unused import unused_message
 from pipeline.annotate import AnnotateSpec, FindDone, PoolSizes, annotate, chunks_with_parts
 from pipeline.card import known_limits, shown_selection
 from pipeline.config import ConfigError, PopulaceConfig
-from pipeline.export import MANIFEST, SHARDS, ExportFacts, check_sidecar, export, manifest_record
+from pipeline.damage import forget_damage
+from pipeline.export import MANIFEST, SHARDS, ExportFacts, check_sidecar, export
 from pipeline.fetch import Reader
-from pipeline.ledger import STAGING, LedgerPart, LedgerWriter, complete_record, ledger_record, publish_ledger
-from pipeline.lineage import code_version, lineage, write_lineage
+from pipeline.ledger import (
+    LEDGER_FORMATS,
+    STAGING,
+    LedgerPart,
+    LedgerWriter,
+    complete_record,
+    ledger_record,
+    publish_ledger,
+)
+from pipeline.lineage import LINEAGE, lineage, write_lineage
 from pipeline.logs import run_log
 from pipeline.plan import ListUnit, Plan, UnitListing, load_plan, make_plan
 from pipeline.progress import RunProgress
 from pipeline.resources import ray_cluster
 from pipeline.rundir import RunDirectory
+from pipeline.scores import part_name
 from pipeline.select import ReadScores, Selector, Steps, check_select
 from pipeline.select.corpora import Corpora, load_corpora
 from pipeline.select.reference_features import reference_features, reference_fingerprint
@@ -38,8 +48,9 @@ from pipeline.select.references import MatchReferences
 from pipeline.select.summary import outcome, summary_record, write_summary
 from pipeline.source_check import check_source
 from pipeline.stages import StageSet, assemble
-from pipeline.storage import Storage
+from pipeline.storage import DamagedFileError, Storage
 from pipeline.tasks import run_tasks, slices
+from pipeline.verify import Damage, discard, verify
 
 log = logging.getLogger(__name__)
 
@@ -60,14 +71,20 @@ class CurateResult:
     shards: int
     annotated: int
     """Rows of chunks that were measured in this call."""
+    damages: tuple[Damage, ...] = ()
+    """What was found damaged, and mended, but for checkpoints of training."""
 
 
-def curate(config: PopulaceConfig, progress: RunProgress, new: bool = False, retry: bool = False) -> CurateResult:
+def curate(
+    config: PopulaceConfig, progress: RunProgress, new: bool = False, retry: bool = False, check: bool = False
+) -> CurateResult:
     """Bring a run directory to the state that the configuration asks for.
 
     Args:
         new: set an existing run aside first.
         retry: measure rows again that failed for a reason which another try may change (`RETRYABLE`).
+        check: read every byte of what is there first, and make anew what is damaged; else a finished run has a sample
+            of its files checked.
 
     Raises:
         ConfigError, SourceError, MissingWeightsError, RunConflictError: before any work starts.
@@ -89,7 +106,7 @@ def curate(config: PopulaceConfig, progress: RunProgress, new: bool = False, ret
     with run.working():
         check_source(run.storage, source, units)
         with run_log(run.log_folder), ray_cluster(config.ray, run.log_folder):
-            return _Curate(config, run, stages, policy, source, units, references, corpora, progress, retry)()
+            return _Curate(config, run, stages, policy, source, units, references, corpora, progress, retry, check)()
 
 
 def build_stages(config: PopulaceConfig) -> StageSet:
@@ -155,12 +172,14 @@ class _Curate:
     corpora: Corpora
     progress: RunProgress
     retry: bool
+    check: bool
 
     @property
     def storage(self) -> Storage:
         return self.run.storage
 
     def __call__(self) -> CurateResult:
+        damages = self._check()
         plan = self._plan()
         if plan.inputs == 0:
             self.progress.message(f"{self.config.pool.path} holds no image: the ledger and the corpus will be empty")
@@ -174,7 +193,15 @@ class _Curate:
             RETRYABLE if self.retry else frozenset(),
         )
         annotated = self._annotate(spec)
-        record = self._ledger(plan)
+        try:
+            record = self._ledger(plan)
+        except DamagedFileError:
+            # Of columns that no limit looks at, only selection and the ledger find out.
+            again = self._annotate(spec, whole=True)
+            if not again:
+                raise
+            annotated += again
+            record = self._ledger(plan)
         manifest = self._export(plan, record, spec.reader)
         manifest_bytes = self.storage.read_bytes(f"{SHARDS}/{MANIFEST}")
         write_lineage(
@@ -189,9 +216,34 @@ class _Curate:
                 self.corpora.corpora,
             ),
         )
+        forget_damage(self.storage)
         return CurateResult(
-            self.storage.root, record["rows"], record["kept"], record["dropped"], len(manifest["shards"]), annotated
+            self.storage.root,
+            record["rows"],
+            record["kept"],
+            record["dropped"],
+            len(manifest["shards"]),
+            annotated,
+            damages,
         )
+
+    def _check(self) -> tuple[Damage, ...]:
+        """Look for damage in what is there already: in all of it when that is asked for, else in a sample."""
+        storage = self.storage
+        if not self.check and not storage.exists(LINEAGE):
+            return ()  # nothing was finished yet
+        verdict = verify(storage, self.progress, self.check)
+        for damage in verdict.damages:
+            self.progress.message(f"damaged   {damage}")
+        left = discard(storage, verdict.damages)
+        what = "every byte of" if verdict.checked == verdict.items else f"a sample, {verdict.checked:,} of"
+        found = f"{len(verdict.damages):,} damaged" if verdict.damages else "all whole"
+        self.progress.message(f"verify    {what} {verdict.items:,} files: {found}")
+        if left:
+            self.progress.message(
+                "          train again to replace a damaged checkpoint: that goes on from a whole one"
+            )
+        return verdict.damages
 
     def _plan(self) -> Plan:
         plan = load_plan(self.storage)
@@ -213,10 +265,15 @@ class _Curate:
             self.progress.message(f"list      {unused}")
         return plan
 
-    def _annotate(self, spec: AnnotateSpec) -> int:
+    def _annotate(self, spec: AnnotateSpec, whole: bool = False) -> int:
+        """Measure what is missing or damaged; `whole`: look at every column of the scores for damage."""
         plan, storage = spec.plan, self.storage
         parts = chunks_with_parts(spec)
-        done = [item for _, found in run_tasks(FindDone(spec), slices(parts, 256)) for item in found]
+        found = [item for _, part in run_tasks(FindDone(spec, whole), slices(parts, 256)) for item in part]
+        for item in sorted(found, key=lambda item: item.chunk):
+            if item.damage:
+                self.progress.message(f"damaged   {part_name(item.chunk)}: its rows are measured again")
+        done = [item for item in found if not item.damage]
         pending = sorted(set(range(len(plan))) - {item.chunk for item in done})
         rows_done, alive = sum(item.rows for item in done), sum(item.alive for item in done)
         if pending:
@@ -247,6 +304,7 @@ class _Curate:
             config.select,
             self.references,
             self.corpora.fingerprint,
+            LEDGER_FORMATS,
         )
         record = ledger_record(storage)
         current = record is not None and {record["decision"], summary_record(storage).get("decision")} == {decision}
@@ -264,7 +322,8 @@ class _Curate:
                 progress.advance(part.rows)
             record = complete_record([parts[group] for group in groups], decision)
             # Shards of another selection must not stand beside the new ledger as if they belonged to it.
-            if manifest_record(storage).get("ledger_sha256") != record["sha256"]:
+            manifest = storage.read_json(f"{SHARDS}/{MANIFEST}") or {}
+            if manifest.get("ledger_sha256") != record["sha256"]:
                 storage.remove(SHARDS)
             write_summary(storage, decision, selection.summary)
             publish_ledger(storage, record)
@@ -305,7 +364,6 @@ class _Curate:
         facts = ExportFacts(
             ledger=record,
             config_hash=config.result_hash(),
-            code_version=code_version(),
             source_kind=config.pool.kind,
             source_fingerprint=plan.source_fingerprint,
             thresholds={

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from curation.parquet_files import open_parquet
 from curation.reasons import DESCRIPTIONS, Reason
 from pipeline.ledger import ledger_parts, ledger_record
 from pipeline.storage import UNREADABLE, DamagedFileError, Storage
@@ -215,7 +215,7 @@ def _read(storage: Storage, name: str, columns: Sequence[str]) -> pa.Table:
     """Columns of a part, in this order and of the types of `COLUMNS`; null where the part does not have one."""
     try:
         with storage.open_read(name) as file:
-            parquet = pq.ParquetFile(file)
+            parquet = open_parquet(file)
             there = [column for column in columns if column in parquet.schema_arrow.names]
             table = parquet.read(columns=there)
         arrays = {

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from curation.parquet_files import FORMAT as PARQUET_FORMAT
 from curation.policy import STAGES, Policy
 from curation.reasons import Reason
 from pipeline.plan import Plan
@@ -28,6 +29,8 @@ from pipeline.storage import UNREADABLE, DamagedFileError, Storage
 LEDGER = "ledger"
 STAGING = "ledger.incomplete"
 COMPLETE = "_complete.json"
+LEDGER_FORMATS = {"ledger": 1, "parquet": PARQUET_FORMAT}
+"""Raised when the same scores and marks would give another ledger: a finished one is then written anew."""
 
 VERDICT_COLUMNS: dict[str, pa.DataType] = {
     "verdict": pa.string(),
@@ -174,11 +177,25 @@ def publish_ledger(storage: Storage, record: dict[str, Any]) -> None:
     storage.publish_folder(STAGING, LEDGER, last=COMPLETE)
 
 
+def record_problem(record: Mapping[str, Any]) -> str | None:
+    """Why what `_complete.json` says does not add up; None when it does."""
+    try:
+        parts = record["parts"]
+        if record["sha256"] != hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest():
+            return "its SHA-256 is not that of its parts"
+        rows, kept = (sum(part[name] for part in parts) for name in ("rows", "kept"))
+        if [rows, kept] != [record["rows"], record["kept"]] or rows != kept + sum(record["dropped"].values()):
+            return "its counts do not add up"
+    except (KeyError, TypeError, AttributeError) as error:
+        return f"it is not the record of a ledger ({error!r})"
+    return None
+
+
 def ledger_record(storage: Storage) -> dict[str, Any] | None:
     """`_complete.json` of a finished ledger, or None when it is not finished, or not whole any more: a part is missing
     or has another size."""
     record = storage.read_json(f"{LEDGER}/{COMPLETE}")
-    if record is None or "parts" not in record:
+    if record is None or record_problem(record) is not None:
         return None
     names = [part["name"] for part in record["parts"]]
     if [f"{LEDGER}/{name}" for name in names] != ledger_parts(storage):

@@ -20,8 +20,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from curation.parquet_files import open_parquet, parquet_writer
 from curation.records import LOCATOR_SCHEMA, Locator
 from curation.sources.base import Source, Unit
 from curation.sources.unused import Unused
@@ -85,7 +85,7 @@ class Plan:
         name = unit_name(int(self.unit[chunk]))
         try:
             with self.storage.open_read(name) as file:
-                return pq.ParquetFile(file).read_row_group(int(self.row_group[chunk]))
+                return open_parquet(file).read_row_group(int(self.row_group[chunk]))
         except UNREADABLE as error:
             raise DamagedFileError(
                 f"{self.storage.path(name)} is damaged ({error}). Remove {self.storage.path('work/plan')} and run "
@@ -123,14 +123,14 @@ def list_unit(storage: Storage, source: Source, ordinal: int, unit: Unit, chunk_
     """List one unit into its locator file, if that is not there yet."""
     name = unit_name(ordinal)
     if not _is_readable(storage, name):
-        with storage.open_write(name) as file, pq.ParquetWriter(file, LOCATOR_SCHEMA, compression="zstd") as writer:
+        with storage.open_write(name) as file, parquet_writer(file, LOCATOR_SCHEMA) as writer:
             for table in _chunks(source.list_unit(unit), chunk_rows):
                 writer.write_table(table, row_group_size=len(table))
             unused = source.ignored_in_unit()
             record = {"counts": unused.counts, "examples": unused.examples}
             writer.add_key_value_metadata({UNUSED_KEY: json.dumps(record, sort_keys=True)})
     with storage.open_read(name) as file:
-        metadata = pq.ParquetFile(file).metadata
+        metadata = open_parquet(file).metadata
         rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         record = json.loads((metadata.metadata or {}).get(UNUSED_KEY.encode(), b"{}"))
     return UnitListing(rows, Unused(Counter(record.get("counts", {})), record.get("examples", [])))
@@ -153,7 +153,7 @@ class ListUnit:
 def _is_readable(storage: Storage, name: str) -> bool:
     try:
         with storage.open_read(name) as file:
-            pq.ParquetFile(file)
+            open_parquet(file)
     except UNREADABLE:
         return False
     return True

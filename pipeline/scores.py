@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from curation.parquet_files import open_parquet
 from curation.policy import Policy
 from curation.records import LOCATOR_SCHEMA
 from curation.sources.base import READ_COLUMNS
@@ -154,7 +154,7 @@ def read_scores(storage: Storage, chunk: int, stages: StageSet, columns: Collect
 
 def _read_scores(storage: Storage, chunk: int, stages: StageSet, columns: Collection[str] | None) -> pa.Table:
     with storage.open_read(part_name(chunk)) as file:
-        parquet = pq.ParquetFile(file)
+        parquet = open_parquet(file)
         schema = parquet.schema_arrow
         old = part_meta(schema).get("fingerprints", {})
         valid = {stage.name for stage in stages if old.get(stage.name) == stage.fingerprint}
@@ -168,6 +168,12 @@ def _read_scores(storage: Storage, chunk: int, stages: StageSet, columns: Collec
             wanted[name] = (type_, True)
         for stage in stages:
             wanted[f"scored_{stage.name}"] = (pa.bool_(), stage.name in valid)
+        # Pages have checksums, and the footer, which names the columns, has none.
+        promised = [*LOCATOR_COLUMNS, *PROBLEM_COLUMNS, *(f"scored_{name}" for name in valid)]
+        promised += [name for stage in stages if stage.name in valid for name in stage.columns if name in wanted]
+        for name in promised:
+            if name not in schema.names or schema.field(name).type != wanted[name][0]:
+                raise ValueError(f"the column {name} is missing or has another type")
         present = [name for name, (_, use) in wanted.items() if use and name in schema.names]
         part = parquet.read(columns=present)
     rows = part.num_rows

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curation.features import FEATURE_SCHEMA, as_features, feature_writer
-from curation.manifest import FEATURES_FOLDER, INDEX_FOLDER, ManifestShard, manifest_shard
+from curation.manifest import FEATURES_FOLDER, INDEX_FOLDER, ManifestShard, manifest_shard, shard_files
+from curation.parquet_files import open_parquet
 from curation.records import Locator
 from curation.shards import EXTENSIONS, Sample, index_bytes, shard_name, write_shard
 from curation.sidecar import metadata_types, typed
@@ -21,6 +21,8 @@ from pipeline.fetch import Reader
 from pipeline.storage import Storage
 
 STAGING = "shards.incomplete"
+SIDECAR_FORMAT = 1
+"""Raised when the same row would have another sidecar: finished exports are then written anew."""
 
 
 class SourceChangedError(RuntimeError):
@@ -56,7 +58,10 @@ class ShardTask:
         shard = shard_name(plan.number)
         record = f"{STAGING}/.done-{shard}.json"
         if self.storage.exists(record):
-            return ManifestShard(**json.loads(self.storage.read_bytes(record)))
+            entry = ManifestShard(**json.loads(self.storage.read_bytes(record)))
+            # Of a shard that was being mended when its run was killed, files may have taken their place already.
+            if all(self.storage.exists(f"{STAGING}/{name}") for name, _, _ in shard_files(entry.record())):
+                return entry
         with self.storage.open_write(f"{STAGING}/{shard}.tar") as file:
             expected: list[str] = []
             result = write_shard(file, self._samples(plan, expected), shard)
@@ -93,7 +98,7 @@ class ShardTask:
     def _samples(self, plan: ShardPlan, expected: list[str]) -> Iterator[Sample]:
         for name, rows in plan.pieces:
             with self.storage.open_read(name) as file:
-                parquet = pq.ParquetFile(file)
+                parquet = open_parquet(file)
                 present = set(parquet.schema_arrow.names)
                 wanted = [
                     "id", "uri", "member", "offset", "size", "metadata", "chunk", "chunk_row", "sha256", "format",
@@ -144,7 +149,7 @@ class KeptTypes:
     def __call__(self, part: str) -> dict[str, Any] | None:
         """Takes the part's name."""
         with self.storage.open_read(part) as file:
-            parquet = pq.ParquetFile(file)
+            parquet = open_parquet(file)
             texts = (
                 text
                 for batch in parquet.iter_batches(columns=["verdict", "metadata"])
@@ -158,7 +163,7 @@ def read_rows(storage: Storage, name: str, rows: Sequence[int], columns: Collect
     """Rows of a ledger part in ascending order, row group by row group, with those of the columns that are there."""
     wanted = np.asarray(rows, dtype=np.int64)
     with storage.open_read(name) as file:
-        parquet = pq.ParquetFile(file)
+        parquet = open_parquet(file)
         present = [column for column in columns if column in parquet.schema_arrow.names]
         first = 0
         for group in range(parquet.num_row_groups):

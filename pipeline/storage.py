@@ -19,8 +19,8 @@ from typing import IO, Any
 
 import fsspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from curation.parquet_files import read_parquet, write_parquet
 from curation.sources.redact import redact_url, remember_secrets
 
 
@@ -190,18 +190,13 @@ class Storage:
     def write_table(self, name: str, table: pa.Table, row_group_size: int | None = None) -> None:
         """Publish a Parquet file. The same table gives the same bytes."""
         with self.open_write(name) as file:
-            pq.write_table(
-                table,
-                file,
-                compression="zstd",
-                row_group_size=row_group_size or max(len(table), 1),
-                use_dictionary=[field.name for field in table.schema if not _is_vector(field.type)],
-            )
+            dictionary = [field.name for field in table.schema if not _is_vector(field.type)]
+            write_parquet(table, file, row_group_size or max(len(table), 1), dictionary)
 
     def read_table(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Read a Parquet file, with its schema metadata."""
         with self.open_read(name) as file:
-            return pq.ParquetFile(file).read(columns=columns)
+            return read_parquet(file, columns)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """A JSON object, or None when the file is not there or does not hold one."""
@@ -223,6 +218,23 @@ class Storage:
                 path.unlink(missing_ok=True)
         elif self.exists(name):
             self._fs.rm(self.path(name), recursive=True)
+
+    def hidden(self, folder: str) -> list[str]:
+        """Sorted names directly inside a folder that begin with a dot."""
+        if self.local:
+            names = os.listdir(self.path(folder))
+        else:
+            names = [PurePosixPath(entry).name for entry in self._fs.ls(self.path(folder), detail=False, refresh=True)]
+        return sorted(name for name in names if name.startswith("."))
+
+    def publish_file(self, source: str, target: str) -> None:
+        """Put file `source` in the place of file `target`."""
+        if self.local:
+            Path(self.path(target)).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self.path(source), self.path(target))
+            return
+        self._fs.copy(self.path(source), self.path(target))
+        self.remove(source)
 
     def publish_folder(self, source: str, target: str, last: str | None = None) -> None:
         """Replace folder `target` by folder `source`.

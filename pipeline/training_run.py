@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,13 +25,15 @@ from pipeline.logs import run_log
 from pipeline.resources import ray_cluster
 from pipeline.rundir import RunDirectory, RunKind, hold_folder
 from pipeline.storage import Storage
-from training.engine.checkpoint import FOLDER, Checkpoint, complete_checkpoints
+from training.engine.checkpoint import FOLDER, Checkpoint, CheckpointError, complete_checkpoints, damage_of
 from training.engine.config import TrainConfig
 from training.engine.journal import MESSAGE
 from training.engine.launch import ASKED, train
 from training.engine.loop import Outcome
 from training.engine.stop import save_on_sigterm
 from training.watch.console import TrainingConsole
+
+LINEAGE = "lineage.json"
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,11 @@ class _Run:
         checkpoints = complete_checkpoints(storage)
         before = checkpoints[-1].step if checkpoints else 0
         if before >= settings.steps:
-            self._finish()
-            return self._result(Outcome(before, "finished", "", checkpoints[-1].name), before)
+            damaged = damage_of(storage, checkpoints[-1])
+            if damaged is None:
+                self._finish()
+                return self._result(Outcome(before, "finished", "", checkpoints[-1].name), before)
+            before = self._whole(checkpoints[:-1], damaged)
         with run_log(self.run.log_folder):
             if not before:
                 settings = stage.prepared(storage)
@@ -175,6 +180,27 @@ class _Run:
             if outcome.ended == "finished":
                 self._finish()
         return self._result(outcome, before)
+
+    def _whole(self, earlier: Sequence[Checkpoint], damaged: str) -> int:
+        """The step of the newest checkpoint that is whole: training passes over the damaged one, and saves it anew.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        storage = self.run.storage
+        whole = next((item for item in reversed(earlier) if damage_of(storage, item) is None), None)
+        if whole is None:
+            raise CheckpointError(
+                f"the run is finished, but its last checkpoint is not whole, nor is an earlier one: {damaged}. "
+                f"Restore it in {storage.path(FOLDER)}, or train again with --new."
+            )
+        self.console.print(
+            f"{damaged}\nThe steps from {whole.step:,} on are trained again.",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
+        # It has the hash of a checkpoint that is not there any more.
+        storage.remove(LINEAGE)
+        return whole.step
 
     def _train(self, settings: TrainConfig, before: int) -> Outcome:
         name = self.stage.name

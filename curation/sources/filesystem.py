@@ -242,7 +242,16 @@ class Files:
 
 
 def read_at(file: IO[bytes], start: int, size: int) -> bytes:
-    """Bytes [start, start + size) of an open local file, whatever short reads the system makes."""
+    """Bytes [start, start + size) of an open local file, as far as it goes, whatever short reads the system makes.
+
+    Memory is taken for what is there, and not for what somebody's index asks for.
+
+    Raises:
+        OSError: a place before the file, or it cannot be read.
+    """
+    if start < 0 or size < 0:
+        raise OSError(f"{size} bytes from {start} on cannot be read: neither may be negative")
+    size = max(0, min(size, os.fstat(file.fileno()).st_size - start))
     data = os.pread(file.fileno(), size, start)
     if len(data) == size or not data:
         return data

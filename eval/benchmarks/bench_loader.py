@@ -58,7 +58,7 @@ def export(folder: Path, pictures: Sequence[Path]) -> Path:
         index = index_bytes(result.index)
         (folder / INDEX_FOLDER / f"{name}.parquet").write_bytes(index)
         entries.append(manifest_shard(result, index))
-    manifest = build_manifest(entries, config_hash="", code_version="", source_fingerprint="")
+    manifest = build_manifest(entries, config_hash="", formats={}, source_fingerprint="")
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
     return folder
 

@@ -141,7 +141,7 @@ def export_jpegs(folder: Path, count: int, encoded: Callable[[int], bytes]) -> P
         index = index_bytes(result.index)
         (folder / INDEX_FOLDER / f"{name}.parquet").write_bytes(index)
         entries.append(manifest_shard(result, index))
-    manifest = build_manifest(entries, config_hash="", code_version="", source_fingerprint="")
+    manifest = build_manifest(entries, config_hash="", formats={}, source_fingerprint="")
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
     return folder
 

@@ -16,12 +16,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curation.config import fingerprint
 from curation.features import FEATURE_SCHEMA, as_features, check_fingerprints, stated_fingerprints
 from curation.manifest import MANIFEST_NAME, parse_manifest
 from curation.merging import Corpus, corpora_of, join_corpora
+from curation.parquet_files import open_parquet
 from curation.sources.base import SourceError
 from curation.sources.filesystem import Files
 from curation.sources.redact import describe, redact_url
@@ -138,7 +138,7 @@ def read_corpus_features(file: CorpusFile, columns: Sequence[str] = FEATURE_SCHE
             data = handle.read()
             if hashlib.sha256(data).hexdigest() != file.sha256:
                 raise DamagedFileError(_damaged(file, "it has another SHA-256"))
-            parquet = pq.ParquetFile(pa.BufferReader(data))
+            parquet = open_parquet(pa.BufferReader(data))
             wanted = [name for name in FEATURE_SCHEMA.names if name in columns or name == "id"]
             table = as_features(parquet.read(columns=wanted), shown)
             stated = stated_fingerprints(parquet.schema_arrow)

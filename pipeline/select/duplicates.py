@@ -17,6 +17,7 @@ import pyarrow as pa
 from curation.dedup.bands import band_keys, band_links
 from curation.dedup.contents import content_keys, same_bytes_links
 from curation.dedup.links import LINK_SCHEMA, Links
+from curation.parquet_files import parquet_writer
 from pipeline.select.candidates import HASH_COLUMNS, hash_usable
 from pipeline.select.config import SelectConfig
 from pipeline.select.corpora import Corpora
@@ -139,11 +140,9 @@ def links_name(kind: str, partition: int) -> str:
 
 def write_links(storage: Storage, name: str, parts: Iterator[Links] | list[Links]) -> dict[str, Any]:
     """Publish links as they come, with bounded memory. Returns how many there are."""
-    import pyarrow.parquet as pq
-
     count, waiting = 0, 0
     held: list[Links] = []
-    with storage.open_write(name) as file, pq.ParquetWriter(file, LINK_SCHEMA, compression="zstd") as writer:
+    with storage.open_write(name) as file, parquet_writer(file, LINK_SCHEMA) as writer:
         for part in parts:
             held.append(part)
             count += len(part)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -23,12 +25,13 @@ FACTS = CardFacts(
     source_kind="folder",
     source_fingerprint="f00d",
     config_hash="c0ffee",
-    code_version="0.1.0",
+    revision="5eed",
     inputs=1000,
     kept=21,
     dropped={"near_duplicate": 400, "empty": 79, "no_person": 500, "corrupt": 0},
     shards=3,
     bytes=123456,
+    image_bytes=100000,
     thresholds={"person": {"short_side": 384, "score": None}, "aspect": [0.5, 2.0]},
     models=[ModelFact("person", "yolo11m-pose.pt", "ab" * 32, 40_000_000)],
     licences={"CC-BY-4.0": 10, "<script>alert(1)</script> | x": 3, None: 5},
@@ -144,7 +147,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         index = index_bytes(result.index)
         (path / "index" / f"{shard_name(number)}.parquet").write_bytes(index)
         entries.append(manifest_shard(result, index))
-    manifest = build_manifest(entries, config_hash="c", code_version="v", source_fingerprint="s")
+    manifest = build_manifest(entries, config_hash="c", formats={}, source_fingerprint="s")
     (path / "manifest.json").write_bytes(manifest_bytes(manifest))
     (path / "README.md").write_text(dataset_card(FACTS), encoding="utf-8")
     monkeypatch.chdir(path)
@@ -185,3 +188,38 @@ def test_the_index_is_not_taken_for_the_dataset(folder: Path) -> None:
     from datasets import load_dataset
 
     assert "jpg" in next(iter(load_dataset(str(folder), split="train", streaming=True)))
+
+
+def test_a_changed_corpus_of_the_same_names_and_sizes_is_loaded_anew(tmp_path: Path) -> None:
+    from datasets import load_dataset
+
+    from tests.fixtures import exports
+
+    def export(first: int) -> None:
+        """Six images in two shards; every image of the two corpora has the same number of bytes."""
+        contents = {}
+        for number in range(first, first + 6):
+            buffer = io.BytesIO()
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(buffer, "BMP")
+            contents[number] = buffer.getvalue()
+        exports.export(tmp_path / "shards", [3, 3], first=first, contents=contents)
+        manifest = json.loads((tmp_path / "shards/manifest.json").read_bytes())
+        facts = dataclasses.replace(
+            FACTS, inputs=6, kept=6, dropped={}, licences={}, extensions={"jpg": 6}, short_sides={}, models=(),
+            bytes=manifest["bytes"], image_bytes=manifest["image_bytes"], revision=manifest["shards"][0]["sha256"][:16],
+        )  # fmt: skip
+        (tmp_path / "shards/README.md").write_text(dataset_card(facts), encoding="utf-8")
+
+    def keys(streaming: bool) -> list[str]:
+        loaded = load_dataset(
+            str(tmp_path / "shards"), split="train", streaming=streaming, cache_dir=str(tmp_path / "cache")
+        )
+        return [row["__key__"] for row in loaded]
+
+    sizes = []
+    for first in (10, 20):
+        export(first)
+        sizes.append(sum(path.stat().st_size for path in (tmp_path / "shards").glob("*.tar")))
+        assert keys(streaming=True) == keys(streaming=False) == [f"k{number}" for number in range(first, first + 6)]
+        shutil.rmtree(tmp_path / "shards")
+    assert sizes[0] == sizes[1]

@@ -32,17 +32,24 @@ def test_licences(licences: dict[str | None, int], expected: list[str]) -> None:
 
 def test_front_matter_is_yaml_whatever_the_title_is() -> None:
     title = '---\n"a": [1] # <b>: {é}'
-    text = front_matter(title, 5, {"mit": 5}, {"png": 2, "jpg": 3}, {"train": "shard-*.tar"})
+    text = front_matter(
+        title, 5, {"mit": 5}, {"png": 2, "jpg": 3}, {"train": "shard-*.tar"}, {"train": 5}, "5eed", 99, 77
+    )
     assert text.startswith("---\n")
     assert text.endswith("\n---\n")
     front = yaml.safe_load(text[4:-4])
     assert front["pretty_name"] == title
-    assert front["configs"] == [{"config_name": "default", "data_files": [{"split": "train", "path": "shard-*.tar"}]}]
+    (config,) = front["configs"]
+    assert config["config_name"] == "default"
+    assert config["data_files"] == [{"split": "train", "path": "shard-*.tar"}]
+    assert "5eed" in config["description"]
+    assert front["dataset_info"]["splits"] == [{"name": "train", "num_examples": 5}]
+    assert (front["dataset_info"]["download_size"], front["dataset_info"]["dataset_size"]) == (99, 77)
     columns = {item["name"]: item["dtype"] for item in front["dataset_info"]["features"]}
     assert columns == {"jpg": "image", "png": "image", "json": "json", "__key__": "string", "__url__": "string"}
 
 
 def test_nothing_kept_declares_no_files() -> None:
-    front = yaml.safe_load(front_matter("empty", 0, {}, {}, {"train": "shard-*.tar"})[4:-4])
+    front = yaml.safe_load(front_matter("empty", 0, {}, {}, {"train": "shard-*.tar"}, {"train": 0}, "5eed", 0, 0)[4:-4])
     assert "configs" not in front
     assert "dataset_info" not in front

@@ -19,7 +19,7 @@ from curation.manifest import (
 )
 from curation.shards import Sample, index_bytes, shard_name, write_shard
 
-IDENTITY = {"config_hash": "c0ffee", "code_version": "0.1.0+abc", "source_fingerprint": "f00d"}
+IDENTITY = {"config_hash": "c0ffee", "formats": {"tar": 1}, "source_fingerprint": "f00d"}
 
 
 def export(folder: Path, shards: int = 3) -> dict[str, Any]:

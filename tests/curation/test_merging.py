@@ -48,7 +48,7 @@ def corpus(folder: Path, shards: int = 2, seed: int = 0) -> Corpus:
         entry |= {"features": f"features/{name}.parquet", "features_bytes": len(data)}
         entry["features_sha256"] = hashlib.sha256(data).hexdigest()
         entries.append(entry)
-    manifest = build_manifest([], config_hash=f"c{seed}", code_version="v", source_fingerprint="s")
+    manifest = build_manifest([], config_hash=f"c{seed}", formats={}, source_fingerprint="s")
     manifest |= {"feature_fingerprints": {"screen": "s"}, "shards": entries}
     manifest |= {name: sum(entry[name] for entry in entries) for name in ("samples", "bytes", "image_bytes")}
     manifest["extensions"] = {"jpg": manifest["samples"]}

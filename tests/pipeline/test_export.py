@@ -17,7 +17,6 @@ from curation.features import read_features, stated_fingerprints
 from curation.manifest import read_index, read_manifest, verify_shards
 from pipeline.config import parse_config
 from pipeline.curate import curate
-from pipeline.export import manifest_record
 from pipeline.progress import RunProgress
 from pipeline.shard_task import SourceChangedError, read_rows
 from pipeline.storage import Storage
@@ -111,7 +110,8 @@ def test_manifest_index_and_limits_agree(exported: Path, originals: dict[str, by
         assert hashlib.sha256((exported / "shards" / shard["tar"]).read_bytes()).hexdigest() == shard["sha256"]
     lineage = json.loads((exported / "lineage.json").read_text())
     assert manifest["config_hash"] == lineage["configuration_hash"]
-    assert manifest["code_version"] == lineage["code_version"]
+    assert "code_version" not in manifest
+    assert lineage["code_version"] not in (exported / "shards/README.md").read_text()
     assert manifest["source_fingerprint"] == lineage["source"]["fingerprint"]
     assert lineage["manifest_sha256"] == hashlib.sha256((exported / "shards/manifest.json").read_bytes()).hexdigest()
 
@@ -188,7 +188,6 @@ def test_export_settings_rewrite_shards_without_measuring(exported: Path, tmp_pa
         (run_folder / "run.json").read_bytes().replace(str(exported.parent).encode(), str(tmp_path).encode())
     )
     (run_folder / "shards/features/shard-000000.parquet").unlink()
-    assert manifest_record(Storage(run_folder)) == {}
     run(pool.config(tmp_path / "pool", run_folder, export={"shard_samples": 5, "features": False}))
     assert pool.folder_bytes(run_folder / "ledger")["part-00000.parquet"] == before["part-00000.parquet"]
     manifest = read_manifest(run_folder / "shards")
@@ -197,6 +196,31 @@ def test_export_settings_rewrite_shards_without_measuring(exported: Path, tmp_pa
     assert not any("features" in shard for shard in manifest["shards"])
     assert "feature_fingerprints" not in manifest
     assert verify_shards(run_folder / "shards") == []
+
+
+def test_another_version_of_the_code_or_another_title_writes_no_shard_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool.write_folder(tmp_path / "pool", 20)
+    data = pool.config(tmp_path / "pool", tmp_path / "run")
+    run(data)
+    before = pool.results(tmp_path / "run")
+    inodes = {path: path.stat().st_ino for path in (tmp_path / "run/shards").rglob("*") if path.is_file()}
+    monkeypatch.setattr("pipeline.lineage.code_version", lambda *_: "0.1.0+anothercode1")
+    run(data)
+    after = pool.results(tmp_path / "run")
+    assert {path: path.stat().st_ino for path in inodes} == inodes
+    assert (after["shards"], after["ledger"]) == (before["shards"], before["ledger"])
+    assert json.loads((tmp_path / "run/lineage.json").read_text())["code_version"] == "0.1.0+anothercode1"
+
+    data["export"]["title"] = "Another title"
+    run(data)
+    changed = {path.name for path, inode in inodes.items() if path.stat().st_ino != inode}
+    assert changed == {"README.md", "DATASET_CARD.md", "manifest.json"}
+    assert "# Another title" in (tmp_path / "run/shards/README.md").read_text()
+    # As a run that began with that title would have it.
+    run(pool.config(tmp_path / "pool", tmp_path / "fresh", export={"shard_samples": 12, "title": "Another title"}))
+    assert pool.results(tmp_path / "fresh") == pool.results(tmp_path / "run")
 
 
 @pytest.mark.parametrize("damage", ["changed", "removed"])

@@ -90,6 +90,38 @@ def test_a_finished_run_is_left_as_it_is(finished: Path, tmp_path: Path, capsys:
     assert {path: path.read_bytes() for path in (output / "pretrain").rglob("*") if path.is_file()} == before
 
 
+def damage(checkpoint: Path) -> Path:
+    """Flip bits in the middle of a checkpoint's tensors; their file keeps its size."""
+    (file,) = checkpoint.glob("rank-*.safetensors")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 4
+    file.write_bytes(data)
+    return file
+
+
+def test_a_damaged_last_checkpoint_is_no_finished_run(finished: Path, tmp_path: Path, capsys: Captured) -> None:
+    output = copied(finished, tmp_path)
+    before = (output / "pretrain" / LINEAGE).read_bytes()
+    *_, earlier, last = sorted((output / "pretrain/checkpoints").iterdir())
+    whole = {path.name: path.read_bytes() for path in last.iterdir()}
+    damaged = damage(last)
+    assert main(["pretrain", write_recipe(output), "--json"]) == 0
+    captured = capsys.readouterr()
+    outcome = json.loads(captured.out)
+    assert (outcome["ended"], outcome["steps"], outcome["trained"]) == ("finished", STEPS, STEPS - 3)
+    assert f"checkpoints/{last.name}/{damaged.name} is damaged" in captured.err
+    assert "The steps from 3 on are trained again." in captured.err
+    assert {path.name: path.read_bytes() for path in last.iterdir()} == whole
+    assert (output / "pretrain" / LINEAGE).read_bytes() == before
+    # Without a whole one to go on from, it says so and leaves everything as it is.
+    damage(earlier)
+    damage(last)
+    assert main(["pretrain", write_recipe(output)]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "its last checkpoint is not whole, nor is an earlier one" in said
+    assert "train again with --new" in said
+
+
 def test_the_summary_names_losses_and_places(finished: Path, tmp_path: Path, capsys: Captured) -> None:
     output = copied(finished, tmp_path)
     assert main(["pretrain", write_recipe(output)]) == 0

@@ -17,7 +17,7 @@ from curation.reasons import Reason
 from curation.records import Locator, record_id
 from pipeline.scores import LOCATOR_COLUMNS, ScoreTable, missing_scores, part_meta, part_name, read_scores, to_arrow
 from pipeline.stages import StageSet
-from pipeline.storage import Storage
+from pipeline.storage import DamagedFileError, Storage
 from tests.fixtures.counting import (
     BrightnessScorer,
     MeanScorer,
@@ -315,3 +315,16 @@ def slow_missing(table: pa.Table) -> bool:
 @settings(max_examples=400, deadline=None)
 def test_missing_scores_agrees_with_a_slow_reading(table: pa.Table) -> None:
     assert missing_scores(table, Policy(LIMITS, STAGES.names)) == slow_missing(table)
+
+
+def test_a_column_that_the_footer_renames_is_damage_and_not_a_missing_score(tmp_path: Path) -> None:
+    """The footer has no checksum: a flipped letter of a name must not read as a column of nulls."""
+    storage, stages = Storage(tmp_path), everything()
+    written(storage, stages)
+    name = part_name(0)
+    table = storage.read_table(name)
+    assert len(read_scores(storage, 0, stages)) == len(table)
+    renamed = table.rename_columns(["aestietic" if column == "aesthetic" else column for column in table.column_names])
+    storage.write_table(name, renamed.replace_schema_metadata(table.schema.metadata))
+    with pytest.raises(DamagedFileError, match="the column aesthetic is missing"):
+        read_scores(storage, 0, stages)

@@ -26,6 +26,7 @@ _PART = ".part"
 _LOCK = ".lock"
 _ALL = "all"
 _TRIES = 8
+MEND = "`populace curate CONFIG --verify` on the run writes it anew; or restore the file."
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,28 @@ class RemoteFile:
     def shown(self) -> str:
         """Its address without credentials."""
         return redact_url(self.url)
+
+    def check_size(self) -> None:
+        """See that it is as large as its manifest says, before room is made for it.
+
+        Raises:
+            DataError: it is not, or cannot be found.
+        """
+        import fsspec
+
+        def size() -> int:
+            fs, name = fsspec.core.url_to_fs(self.url, **self.options)
+            return int(fs.size(name))
+
+        try:
+            found = with_retries(size)
+        except Exception as error:  # noqa: BLE001 - storage libraries have errors of their own, with credentials
+            raise DataError(f"{self.shown} cannot be found: {explain(error, self.url)}") from None
+        if found != self.bytes:
+            raise DataError(
+                f"{self.shown} has {found} bytes, its manifest says {self.bytes}: it was changed or not uploaded in "
+                f"full. {MEND}"
+            )
 
     def copy_to(self, path: Path) -> None:
         """Fetch it to a local file, from the start."""
@@ -83,7 +106,7 @@ class ShardCache:
             if opened is not None:
                 return opened
             with self._lock(file.sha256, wait=True):
-                if not self._path(file.sha256).exists() and (reserved := self._reserve(file, must=True)):
+                if not self._path(file.sha256).exists() and (reserved := self._room(file, must=True)):
                     self._fetch(file, *reserved)
         raise DataError(
             f"{file.shown} was removed from the cache {self.folder} {_TRIES} times before it could be opened: other "
@@ -103,7 +126,7 @@ class ShardCache:
         if path.exists():
             return True
         with self._lock(file.sha256, wait=False) as held:
-            if held and not path.exists() and (reserved := self._reserve(file, must=False, spare=spare)):
+            if held and not path.exists() and (reserved := self._room(file, must=False, spare=spare)):
                 self._fetch(file, *reserved)
         return path.exists()
 
@@ -155,7 +178,7 @@ class ShardCache:
         if size != file.bytes:
             raise DataError(
                 f"{file.shown} has {size} bytes, its manifest says {file.bytes}: it was changed or not uploaded in "
-                "full. Export the corpus again, or restore the file."
+                f"full. {MEND}"
             )
         if self.verify:
             with open(part, "rb") as copy:
@@ -163,8 +186,13 @@ class ShardCache:
             if digest != file.sha256:
                 raise DataError(
                     f"{file.shown} has the SHA-256 {digest}, its manifest says {file.sha256}: its content was changed. "
-                    "Export the corpus again, or restore the file."
+                    f"{MEND}"
                 )
+
+    def _room(self, file: RemoteFile, must: bool, spare: frozenset[str] = frozenset()) -> tuple[Path, IO[bytes]] | None:
+        """`_reserve`, for a file that is as large as its manifest says: else a false size would empty the cache."""
+        file.check_size()
+        return self._reserve(file, must, spare)
 
     def _reserve(
         self, file: RemoteFile, must: bool, spare: frozenset[str] = frozenset()

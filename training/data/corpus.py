@@ -133,7 +133,7 @@ class Corpus:
         if digest != file.sha256:
             raise DataError(
                 f"the index {file.shown} has the SHA-256 {digest}, its manifest says {file.sha256}: it was changed. "
-                "Export the corpus again, or restore the file."
+                "`populace curate CONFIG --verify` writes it anew; or restore the file."
             )
         return parse_index(data, int(self.samples[shard]), self.tars[shard].bytes, file.shown)
 
@@ -172,6 +172,9 @@ def _read_entry(entry: CorpusConfig) -> list[tuple[ListedFile, ListedFile, int]]
     try:
         manifest = parse_manifest(data, shown)
         corpora = join_corpora(corpora_of(manifest, location, hashlib.sha256(data).hexdigest()))
+        for corpus in corpora:
+            for shard in corpus.shards:
+                _check_sizes(shard)
         return [
             (
                 ListedFile(shard["tar"], int(shard["bytes"]), str(shard["sha256"]), entry.storage_options),
@@ -185,6 +188,24 @@ def _read_entry(entry: CorpusConfig) -> list[tuple[ListedFile, ListedFile, int]]
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{shown} is not a manifest that can be used: {describe(error, 600)}") from None
+
+
+def _check_sizes(shard: Mapping[str, Any]) -> None:
+    """What a manifest says of a shard, before anything is reserved or read by it.
+
+    Raises:
+        ValueError: sizes that no such shard has.
+    """
+    samples, tar, index = (int(shard[name]) for name in ("samples", "bytes", "index_bytes"))
+    # A tar has a header of 512 bytes for each image and each sidecar.
+    if not (0 <= samples <= tar // 1024 + 1 and 0 <= tar < 2**63 and 0 <= index <= INDEX_BYTES + samples * ROW_BYTES):
+        raise ValueError(
+            f"{redact_url(shard['tar'])} cannot have {samples} samples in {tar} bytes, with an index of {index} bytes"
+        )
+
+
+INDEX_BYTES, ROW_BYTES = 1 << 20, 4096
+"""What an index takes at most, and for each sample: far more than any has (about 150 bytes)."""
 
 
 def read_manifest(entry: CorpusConfig) -> tuple[str, bytes]:
@@ -220,7 +241,7 @@ def _check_files(files: Sequence[ListedFile]) -> None:
         more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
         raise DataError(
             f"{problems[0]}{more}. The corpus is not complete: restore its files, or export it again "
-            "(`populace curate` writes what is missing)."
+            "(`populace curate CONFIG --verify` finds and writes what is missing or damaged)."
         )
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from curation.parquet_files import open_parquet
+from curation.shards import INDEX_SCHEMA
 from curation.sources.redact import describe
 from training.data.errors import DataError
 
 _COLUMNS = ("id", "sha256", "image_offset", "image_size")
+_SCHEMA = pa.schema([INDEX_SCHEMA.field(name) for name in _COLUMNS])
+_AGAIN = "`populace curate CONFIG --verify` writes it anew"
+MAX_IMAGE_BYTES = 1 << 30
+"""Of one encoded image: far above what decoding takes (`decode.max_bytes`), and far below what a forged index may ask
+this machine to reserve."""
 
 
 class ShardIndex:
@@ -49,13 +55,25 @@ def parse_index(data: bytes, samples: int, tar_bytes: int, shown: str) -> ShardI
         DataError: not an index (`curation.shards.INDEX_SCHEMA`) of such a shard.
     """
     try:
-        table = pq.read_table(pa.BufferReader(data), columns=list(_COLUMNS), use_threads=False)
-        index = ShardIndex(table.select(_COLUMNS))
+        parquet = open_parquet(pa.BufferReader(data))
+        # Before memory is taken for them: a small file may say that it has any number of rows.
+        if parquet.metadata.num_rows != samples:
+            raise DataError(
+                f"the index {shown} has {parquet.metadata.num_rows} rows, its manifest says {samples}: {_AGAIN}"
+            )
+        table = parquet.read(columns=list(_COLUMNS), use_threads=False)
+        if any(table.column(name).null_count for name in _COLUMNS):
+            raise ValueError("a value is missing")
+        index = ShardIndex(table.select(_COLUMNS).cast(_SCHEMA))
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise DataError(f"the index {shown} cannot be read: {describe(error)}. Export the corpus again.") from None
-    if len(index) != samples:
-        raise DataError(f"the index {shown} has {len(index)} rows, its manifest says {samples}: export it again")
-    ends = index.offsets + index.sizes
-    if samples and (min(index.offsets.min(), index.sizes.min()) < 0 or ends.max() > tar_bytes):
-        raise DataError(f"the index {shown} places images outside of its tar of {tar_bytes} bytes: export it again")
+        raise DataError(f"the index {shown} cannot be read: {describe(error)}: {_AGAIN}") from None
+    # Without their sum, which could leave the range of 64 bits.
+    inside = (index.offsets >= 0) & (index.sizes >= 0) & (index.sizes <= tar_bytes - index.offsets)
+    if not inside.all():
+        raise DataError(f"the index {shown} places images outside of its tar of {tar_bytes} bytes: {_AGAIN}")
+    if index.sizes.max(initial=0) > MAX_IMAGE_BYTES:
+        raise DataError(
+            f"the index {shown} has an image of {int(index.sizes.max())} bytes; at most {MAX_IMAGE_BYTES} are read: "
+            f"{_AGAIN}"
+        )
     return index

@@ -116,6 +116,30 @@ def damaged_checkpoints(storage: Storage) -> list[str]:
     return [name for name in names if name not in whole and storage.exists(f"{name}/{MARKER}")]
 
 
+def damage_of(storage: Storage, checkpoint: Checkpoint) -> str | None:
+    """Read all of a checkpoint and compare its checksums: what is damaged, or None. Holds one piece at a time."""
+    try:
+        with _reader(storage, checkpoint) as reader:
+            for rank in range(int(checkpoint.record["world"])):
+                for name in reader.names(rank):
+                    reader.read(rank, name)
+        load_tensors(storage, checkpoint)
+    except (CheckpointError, OSError, KeyError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def folder_problem(storage: Storage, name: str) -> str | None:
+    """What is wrong with the folder of a checkpoint, by its name below the run's; None: it is whole, or a kill left it
+    in the middle and it never was a checkpoint."""
+    if not storage.exists(f"{name}/{MARKER}"):
+        return None
+    checkpoint = _opened(storage, name)
+    return (
+        "a file is missing or cut, or its record is damaged" if checkpoint is None else damage_of(storage, checkpoint)
+    )
+
+
 class Writer:
     """Writes the checkpoints of one rank; a background thread may do it from a copy in host memory.
 

@@ -96,6 +96,16 @@ class PieceReader:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
+    def names(self, rank: int) -> list[str]:
+        """The pieces of a rank.
+
+        Raises:
+            CheckpointError: what it says of them is damaged.
+        """
+        if rank not in self._open:
+            self._open[rank] = self._opened(rank)
+        return list(self._open[rank].checks)
+
     def read(self, rank: int, name: str) -> Tensor:
         """A rank's piece of a tensor, float32, flat.
 

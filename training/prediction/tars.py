@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
+from curation.sources.filesystem import read_at
+
 
 class Tars:
     """Reads from the tars of a folder; the last one stays open."""
@@ -20,8 +22,7 @@ class Tars:
             self.close()
             self._file = open(self._folder / f"{shard}.tar", "rb")  # noqa: SIM115 - closed by close()
             self._shard = shard
-        self._file.seek(offset)
-        return self._file.read(size)
+        return read_at(self._file, offset, size)
 
     def close(self) -> None:
         """Close the one that is open."""

@@ -57,7 +57,7 @@ def write_corpus(
             "features": name, "features_bytes": len(written), "features_sha256": hashlib.sha256(written).hexdigest()
         }  # fmt: skip
         shards.append(shard | (listed if features else {}))
-    manifest = {"format_version": 1, "config_hash": "c", "code_version": "v", "source_fingerprint": "s"}
+    manifest = {"format_version": 1, "config_hash": "c", "formats": {}, "source_fingerprint": "s"}
     manifest |= {"shards": shards, **manifest_totals(shards)}
     if features:
         manifest["feature_fingerprints"] = dict(stated)

@@ -109,7 +109,7 @@ def test_exported_shards_in_their_order(folder: Path, photo: Photo, tmp_path: Pa
         index = index_bytes(result.index)
         (root / f"index/{name}.parquet").write_bytes(index)
         entries.append(manifest_shard(result, index))
-    manifest = build_manifest(entries, config_hash="c", code_version="v", source_fingerprint="s")
+    manifest = build_manifest(entries, config_hash="c", formats={}, source_fingerprint="s")
     (root / "manifest.json").write_bytes(manifest_bytes(manifest))
     index_of_one = root / "index/shard-000001.parquet"
     inputs = Inputs(root)

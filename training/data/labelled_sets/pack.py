@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curation.config import fingerprint
 from curation.manifest import INDEX_FOLDER, MANIFEST_NAME, ManifestShard, build_manifest, manifest_bytes, manifest_shard
+from curation.parquet_files import FORMAT as PARQUET_FORMAT
+from curation.parquet_files import write_parquet
 from curation.shards import EXTENSIONS, ShardResult, canonical_json, safe_key, shard_name
 from training.data.errors import DataError
 from training.data.labelled_sets import members
@@ -73,7 +74,7 @@ def pack(
     manifest = build_manifest(
         shards,
         config_hash=fingerprint(_FORMAT, shard_samples),
-        code_version=_FORMAT,
+        formats={"labelled": 1, "parquet": PARQUET_FORMAT},
         source_fingerprint=source.fingerprint,
     )
     manifest["content"] = CONTENT
@@ -110,7 +111,7 @@ def _write_shard(
         tar.end()
     table = pa.Table.from_pylist(rows, schema=LABELLED_SCHEMA)
     buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, compression="zstd")
+    write_parquet(table, buffer)
     index_data = buffer.getvalue().to_pybytes()
     (work / INDEX_FOLDER / f"{name}.parquet").write_bytes(index_data)
     result = ShardResult(name, len(rows), tar.position, tar.digest.hexdigest(), table)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curation.config import fingerprint
 from curation.manifest import MANIFEST_NAME, read_manifest
+from curation.parquet_files import read_parquet
 from curation.shards import INDEX_SCHEMA
 from curation.sources.filesystem import read_at
 from training.data.labelled import Picture
@@ -64,7 +64,7 @@ class ShardPictures:
         for shard in manifest["shards"]:
             file = self._root / shard["index"]
             try:
-                tables.append(pq.read_table(file).cast(LABELLED_SCHEMA))
+                tables.append(read_parquet(str(file)).cast(LABELLED_SCHEMA))
             except (OSError, ValueError, pa.ArrowException) as error:
                 raise LabelError(str(file), f"is no index: {str(error)[:120]}", PACK_AGAIN) from None
         if not sum(map(len, tables)):

@@ -33,7 +33,7 @@ def test_candidates_are_the_rows_that_pass_with_their_global_numbers(tmp_path: P
             table.set(at, {
                 "width": 20, "height": 10 + at, "short_side": 10 * at, "bytes": None if at == 1 else 50,
                 "sha256": f"{chunk}{at}", "phash": at, "phash_degenerate": False, "aesthetic": 0.5,
-                "person_count": 1, "entropy": 5,
+                "person_count": 1, "local_entropy": 5,
             })  # fmt: skip
         if chunk == 1:
             table.fail(2, "person", "scorer_failed", "boom")

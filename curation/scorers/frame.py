@@ -71,6 +71,9 @@ def _ends(grey: npt.NDArray[np.uint8], axis: int) -> tuple[int, int]:
     """Pixels of border at the start and at the end: of rows for axis 1, of columns for axis 0."""
     import cv2
 
+    outer = (grey[0], grey[-1]) if axis == 1 else (grey[:, 0], grey[:, -1])
+    if all(int(line.max()) - int(line.min()) > 2 * TOLERANCE for line in outer):
+        return 0, 0  # nearly all photographs: no look beyond the outermost lines
     high = cv2.reduce(grey, axis, cv2.REDUCE_MAX).ravel()
     low = cv2.reduce(grey, axis, cv2.REDUCE_MIN).ravel()
     return _run(low, high), _run(low[::-1], high[::-1])
@@ -80,7 +83,7 @@ def _run(low: npt.NDArray[np.uint8], high: npt.NDArray[np.uint8]) -> int:
     """Length of the border that rows with these smallest and largest levels begin with; 0 for none."""
     first, last = int(low[0]), int(high[0])
     if last - first > 2 * TOLERANCE:
-        return 0  # nearly all photographs: one look at each side
+        return 0
     level = (first + last) / 2
     away = np.maximum(high - level, level - low)
     outside = away > TOLERANCE

@@ -20,8 +20,9 @@ smaller size."""
 CONTRAST = 32
 """Levels of 256 by which a pixel just inside must differ from the border."""
 
-EDGE = 3
-"""Rows in which it must: the first may be a mixture of border and content."""
+EDGE = 6
+"""Rows in which it must, and where it does the content begins: those before are a mixture of border and content, or
+what JPEG's blocks carry over from the content (8 rows of an image of twice this size, so 4 of these)."""
 
 LEAST_CONTENT = 1 / 16
 """Share of the width and of the height that must be left; with less, the image is taken as a whole."""
@@ -90,4 +91,5 @@ def _run(low: npt.NDArray[np.uint8], high: npt.NDArray[np.uint8]) -> int:
     end = int(outside.argmax())
     if not outside[end]:
         return 0  # uniform all over
-    return end if float(away[end : end + EDGE].max()) >= CONTRAST else 0
+    inside = away[end : end + EDGE] >= CONTRAST
+    return end + int(inside.argmax()) if inside.any() else 0

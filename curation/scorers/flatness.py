@@ -56,11 +56,11 @@ def local_entropy(grey: npt.NDArray[np.uint8], entropy: float) -> float:
 def _has_detail(samples: npt.NDArray[np.uint8]) -> bool:
     import cv2
 
-    found = sum(
-        cv2.countNonZero(cv2.compare(cv2.absdiff(first, second), STEP, cv2.CMP_GT))
-        for first, second in ((samples[:, 1:], samples[:, :-1]), (samples[1:], samples[:-1]))
-        if first.size
-    )
+    found = 0
+    for first, second in ((samples[:, 1:], samples[:, :-1]), (samples[1:], samples[:-1])):
+        if first.size:
+            difference = np.asarray(cv2.absdiff(first, second), np.uint8)
+            found += int(np.count_nonzero(difference > STEP))
     return found > LEAST_DETAIL * 2 * samples.size
 
 

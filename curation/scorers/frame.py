@@ -75,8 +75,8 @@ def _ends(grey: npt.NDArray[np.uint8], axis: int) -> tuple[int, int]:
     outer = (grey[0], grey[-1]) if axis == 1 else (grey[:, 0], grey[:, -1])
     if all(int(line.max()) - int(line.min()) > 2 * TOLERANCE for line in outer):
         return 0, 0  # nearly all photographs: no look beyond the outermost lines
-    high = cv2.reduce(grey, axis, cv2.REDUCE_MAX).ravel()
-    low = cv2.reduce(grey, axis, cv2.REDUCE_MIN).ravel()
+    high = np.asarray(cv2.reduce(grey, axis, cv2.REDUCE_MAX), np.uint8).ravel()
+    low = np.asarray(cv2.reduce(grey, axis, cv2.REDUCE_MIN), np.uint8).ravel()
     return _run(low, high), _run(low[::-1], high[::-1])
 
 

@@ -77,7 +77,10 @@ class PolicyConfig(Config):
     blurred: Limit | None = Field(None, description="sharpness (see the screen scorer)")
     too_dark: Limit | None = Field(None, description="mean luma, 0..1: give min")
     too_bright: Limit | None = Field(None, description="mean luma, 0..1: give max")
-    low_entropy: Limit | None = Field(Limit(min=3.0), description="entropy of luma, bits, 0..8")
+    low_entropy: Limit | None = Field(
+        Limit(min=3.0),
+        description="entropy of luma where there is most of it (local_entropy of the screen scorer), bits, 0..8",
+    )
     blocked: bool = Field(True, description="drop rows that are on a block list of the safety scorer")
     opted_out: bool = Field(True, description="drop rows whose metadata carry an opt-out")
     licence: LicenceRule | None = Field(None, description="allowed licences")
@@ -142,7 +145,7 @@ class Rule:
 _NUMERIC: tuple[tuple[Reason, str, str, bool], ...] = (
     (Reason.TOO_SMALL, "header", "short_side", False),
     (Reason.ASPECT_RATIO, "header", "aspect", False),
-    (Reason.LOW_ENTROPY, "screen", "entropy", False),
+    (Reason.LOW_ENTROPY, "screen", "local_entropy", False),
     (Reason.TOO_DARK, "screen", "brightness", False),
     (Reason.TOO_BRIGHT, "screen", "brightness", False),
     (Reason.BLURRED, "screen", "sharpness", False),

@@ -18,6 +18,8 @@ from pydantic import Field
 from curation.config import Config, fingerprint
 from curation.decode import DecodeConfig, Header, Problem, decode, grey_thumbnail, halve, luma
 from curation.records import Pixels
+from curation.scorers.flatness import local_entropy
+from curation.scorers.frame import content_box, content_share
 
 STATISTICS_SIDE = 320
 """Exposure and entropy are computed on luma of at most this long side, halved from the working size."""
@@ -28,7 +30,13 @@ LAPLACIAN_GAIN = 4
 
 
 class ScreenConfig(Config):
-    """When a perceptual hash says nothing (see `is_degenerate`)."""
+    """What the perceptual hash is taken of, and when it says nothing (see `is_degenerate`)."""
+
+    trim_borders: bool = Field(
+        True,
+        description="hash what is inside uniform borders (letterbox, white frame), so that a padded copy is a near "
+        "duplicate of its original",
+    )
 
     degenerate_bits: int = Field(
         8, ge=0, le=31, description="a hash with this many set bits or fewer, or unset bits or fewer, is degenerate"
@@ -96,7 +104,8 @@ class ScreenScorer:
     """Decodes once and measures. It works on encoded bytes, so it is not a `Scorer`: those take decoded batches.
 
     Columns:
-        phash: uint64, `imagehash.phash` of `curation.decode.grey_thumbnail`.
+        phash: uint64, `imagehash.phash` of `curation.decode.grey_thumbnail` of what is inside uniform borders
+            (`curation.scorers.frame`); of the whole image with `trim_borders: false`.
         phash_mirrored: uint64, the same hash of the mirrored picture (`perceptual_hashes`). One picture is a mirrored
             copy of another when its hash is near the mirrored hash of the other.
         phash_degenerate: neither hash may be used to find duplicates (`is_degenerate` of one of them).
@@ -105,13 +114,18 @@ class ScreenScorer:
             since enlarging them would make them look blurred.
         brightness, contrast: mean and standard deviation of luma, 0..1.
         entropy: Shannon entropy of the 256-bin luma histogram, bits, 0..8.
+        local_entropy: the same where there is most of it: of the image, of what is inside its borders or of the
+            richest of its tiles, and 0 where neighbors hardly differ anywhere (`curation.scorers.flatness`). The rule
+            `low_entropy` looks at it.
+        content_share: share of the image's area inside uniform borders, 0..1; exactly 1 without borders, and with
+            `trim_borders: false`.
         dark_share, bright_share: share of pixels with luma <= 8 and >= 247, 0..1.
         colourfulness: Hasler and Suesstrunk, "Measuring colourfulness in natural images", 2003, M^(3): 0 for grey,
             about 15 slightly, 45 averagely and above 80 highly colourful; on pixels sampled from the picture.
     """
 
     name: ClassVar[str] = "screen"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     columns: ClassVar[Mapping[str, pa.DataType]] = {
         "phash": pa.uint64(),
         "phash_mirrored": pa.uint64(),
@@ -120,9 +134,11 @@ class ScreenScorer:
         "brightness": pa.float32(),
         "contrast": pa.float32(),
         "entropy": pa.float32(),
+        "local_entropy": pa.float32(),
         "dark_share": pa.float32(),
         "bright_share": pa.float32(),
         "colourfulness": pa.float32(),
+        "content_share": pa.float32(),
     }
 
     def __init__(self, config: ScreenConfig | None = None, decode: DecodeConfig | None = None) -> None:
@@ -147,16 +163,25 @@ def measure_pixels(pixels: Pixels, config: ScreenConfig) -> dict[str, Any]:
     sharpness = _sharpness(grey)
     while max(grey.shape) > STATISTICS_SIDE:
         grey = halve(grey)
-    phash, mirrored = perceptual_hashes(grey_thumbnail(grey))
     columns = _exposure(grey)
-    degenerate = is_degenerate(np.array([phash, mirrored], np.uint64), np.full(2, columns["contrast"]), config)
+    box = content_box(grey) if config.trim_borders else None
+    content, contrast, entropy = grey, columns["contrast"], columns["entropy"]
+    if box is not None:
+        left, top, right, bottom = box
+        content = grey[top:bottom, left:right]
+        inside = _exposure(content)
+        contrast, entropy = inside["contrast"], max(entropy, inside["entropy"])
+    phash, mirrored = perceptual_hashes(grey_thumbnail(content))
+    degenerate = is_degenerate(np.array([phash, mirrored], np.uint64), np.full(2, contrast), config)
     return {
         "phash": phash,
         "phash_mirrored": mirrored,
         "phash_degenerate": bool(degenerate.any()),
         "sharpness": sharpness,
         **columns,
+        "local_entropy": local_entropy(grey, entropy),
         "colourfulness": _colourfulness(pixels),
+        "content_share": content_share(grey.shape, box),
     }
 
 

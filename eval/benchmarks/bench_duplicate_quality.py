@@ -54,6 +54,7 @@ STRANGERS_GOAL, PAIRS_GOAL = 0.01, 5e-6
 """Largest share of merged pairs: of another person before exactly the same background, and of different originals."""
 
 MIRRORED = tuple(kind for kind in COPIES if kind.startswith("mirrored"))
+BORDERED = ("letterbox", "white frame", "white frame, half size, JPEG 60")
 REENCODED = ("JPEG 90", "JPEG 60", "JPEG 30", "WebP 80", "PNG")
 
 
@@ -150,6 +151,7 @@ def figures(measured: Measured, rows: Sequence[Recall]) -> list[Figure]:
         found(("recoloured",), 0.95),
         found(("caption",), 0.9),
         found(("much text",)),
+        *(found((kind,), goal) for kind, goal in zip(BORDERED, (0.95, 0.95, 0.7), strict=True)),
         found(MIRRORED),
         found(MIRRORED, 0.97, mirrored=True),
         *(found((kind,)) for kind in FRAMES),

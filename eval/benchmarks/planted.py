@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from PIL import Image, ImageStat
+from PIL import Image, ImageOps, ImageStat
 
 from pipeline.demo import scenes, variants
 from pipeline.demo.make import BRIGHTNESS
@@ -165,6 +165,23 @@ def cropped(rng: random.Random, image: Image.Image, share: float) -> Image.Image
     return image.crop((round(box[0]), round(box[1]), round(box[2]), round(box[3])))
 
 
+def letterboxed(rng: random.Random, image: Image.Image) -> Image.Image:
+    """Black bars above and below, each 5 to 20 % of the height, or left and right."""
+    bar = rng.uniform(0.05, 0.2)
+    across, down = rng.choice(((0, 1), (0, 1), (1, 0)))
+    border = round(across * bar * image.width), round(down * bar * image.height)
+    return ImageOps.expand(image, (*border, *border), fill=(0, 0, 0))
+
+
+def framed(rng: random.Random, image: Image.Image) -> Image.Image:
+    """A white frame: 3 to 15 % of the width and of the height at each side."""
+    left, top, right, bottom = (rng.uniform(0.03, 0.15) for _ in range(4))
+    border = (round(left * image.width), round(top * image.height))
+    return ImageOps.expand(
+        image, (*border, round(right * image.width), round(bottom * image.height)), fill=(255, 255, 255)
+    )
+
+
 def _smaller(image: Image.Image, scale: float) -> Image.Image:
     return image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS)
 
@@ -198,6 +215,11 @@ COPIES: dict[str, _Made] = {
     "mirrored": lambda rng, image, faces: variants.encode(variants.mirrored(rng, image)[0], quality=85),
     "mirrored, half size, JPEG 60": lambda rng, image, faces: variants.encode(
         _smaller(variants.mirrored(rng, image)[0], 0.5), quality=60
+    ),
+    "letterbox": lambda rng, image, faces: variants.encode(letterboxed(rng, image), quality=85),
+    "white frame": lambda rng, image, faces: variants.encode(framed(rng, image), quality=85),
+    "white frame, half size, JPEG 60": lambda rng, image, faces: variants.encode(
+        _smaller(framed(rng, image), 0.5), quality=60
     ),
 }
 """What people do to a picture. Each is a duplicate of its original; the mirrored ones if one says so."""

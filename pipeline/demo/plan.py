@@ -76,7 +76,7 @@ KINDS: dict[str, Kind] = {
     "dark": Kind(50, Reason.TOO_DARK, (Reason.LOW_ENTROPY,)),
     "bright": Kind(50, Reason.TOO_BRIGHT, (Reason.LOW_ENTROPY,)),
     "blurred": Kind(70, Reason.BLURRED),
-    "gradient": Kind(10, Reason.BLURRED, (Reason.NO_PERSON,), is_person=False),
+    "gradient": Kind(10, Reason.LOW_ENTROPY, (Reason.BLURRED,), is_person=False),
     # Dropped by their metadata or by a list.
     "opted_out": Kind(24, Reason.OPTED_OUT),
     "licence": Kind(24, Reason.LICENCE),

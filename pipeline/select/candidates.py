@@ -117,10 +117,22 @@ class ReadScores:
 
 
 def _quality(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
+    if name == "color":
+        modes = table.column("mode").to_pylist()
+        return np.array([0.0 if mode is None else _COLOR.get(mode, 0.0) for mode in modes], np.float64)
     product = np.ones(len(table))
     for part in DERIVED.get(name, (name,)):
-        product *= np.asarray(table.column(part).cast(pa.float64()).fill_null(np.nan))
+        # Without a share there are no borders to take off.
+        missing = 1.0 if part == "content_share" else np.nan
+        product *= np.asarray(table.column(part).cast(pa.float64()).fill_null(missing))
     return product
+
+
+_COLOR = {
+    **dict.fromkeys(("RGB", "RGBA", "RGBX", "YCbCr"), 2.0),
+    **dict.fromkeys(("L", "LA", "I;16", "I;16B", "I", "F", "P", "PA", "1"), 1.0),
+}
+"""Mode in the file -> how much of its color is there; others are 0."""
 
 
 def hash_usable(columns: Mapping[str, pa.ChunkedArray] | pa.Table) -> npt.NDArray[np.bool_]:

@@ -16,8 +16,9 @@ from curation.sources.redact import redact_url
 from pipeline.select.references import ReferenceConfig, check_references
 from pipeline.stages import StageSet
 
-DERIVED = {"pixels": ("width", "height")}
-"""Quality columns computed from others: the product."""
+DERIVED = {"pixels": ("width", "height", "content_share"), "color": ("mode",)}
+"""Quality columns computed from others: `pixels`, the number inside uniform borders, a product; `color`, 2 for images
+stored in full color, 1 for grey and palettes, 0 for what has to be converted from ink or another space (CMYK, LAB)."""
 
 
 class NearDuplicateConfig(Config):
@@ -40,8 +41,9 @@ class SelectConfig(Config):
         None, description="drop rows whose embedding is a near neighbour of a kept row's; needs scorers.embedding"
     )
     quality: tuple[str, ...] = Field(
-        ("pixels", "bytes"),
-        description="which of a group survives: ledger columns, the first counts most, larger is better; ties by id",
+        ("pixels", "color", "bytes"),
+        description="which of a group survives: ledger columns, the first counts most, larger is better; ties by id. "
+        "pixels: without uniform borders; color: full color before grey and palettes before CMYK",
     )
     references: tuple[ReferenceConfig, ...] = Field(
         (), description="evaluation sets and block lists: rows too near to one of their pictures are dropped"

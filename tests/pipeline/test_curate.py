@@ -114,7 +114,7 @@ def test_limits_are_recorded_with_the_score_that_broke_them(finished: Path) -> N
             assert (row["column"], row["score"], row["threshold"]) == ("short_side", row["short_side"], 64)
             assert row["phash"] is None  # the header dropped it: not a pixel was decoded
         if row["reason"] == "low_entropy":
-            assert row["score"] == pytest.approx(row["entropy"])
+            assert row["score"] == pytest.approx(row["local_entropy"])
             assert row["score"] < row["threshold"] == 3.0
 
 

@@ -281,7 +281,7 @@ def score_tables(draw: st.DrawFn) -> pa.Table:
         data[f"scored_{name}"] = draw(
             st.lists(st.sampled_from([True, True, True, False]), min_size=rows, max_size=rows)
         )
-    for name in ("short_side", "entropy", "person_count", "person_score", "aesthetic"):
+    for name in ("short_side", "local_entropy", "person_count", "person_score", "aesthetic"):
         data[name] = draw(st.lists(VALUE, min_size=rows, max_size=rows))
     types = {name: pa.bool_() if name.startswith("scored_") else pa.float64() for name in data}
     types |= {"problem": pa.string(), "problem_stage": pa.string()}
@@ -291,7 +291,7 @@ def score_tables(draw: st.DrawFn) -> pa.Table:
 def slow_missing(table: pa.Table) -> bool:
     """Row by row and stage by stage: does a row come to a stage that has neither measured it nor failed on it?"""
     limits = {
-        "header": [("short_side", 4, None)], "screen": [("entropy", 2, None)],
+        "header": [("short_side", 4, None)], "screen": [("local_entropy", 2, None)],
         "person": [("person_count", 1, None), ("person_score", None, 0.5)], "aesthetic": [("aesthetic", 3, None)],
     }  # fmt: skip
     for row in table.to_pylist():

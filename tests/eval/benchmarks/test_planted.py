@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from eval.benchmarks import planted
+from eval.benchmarks.bench_duplicate_quality import BORDERED
 from eval.benchmarks.planted import COPIES, FRAMES, KINDS, STRANGERS, Family, make_family
 from pipeline.demo.outlines import OUTLINES
 
@@ -46,6 +47,8 @@ def test_a_family_has_every_kind() -> None:
 
 def test_copies_and_frames_show_the_original_and_strangers_another_picture() -> None:
     for kind in (*COPIES, *FRAMES):
+        if kind in BORDERED:
+            continue  # the original is inside of a border
         turned = kind.startswith("mirrored")
         assert correlation(kind, turned) > (0.6 if kind == "much text" else 0.8), kind
         if turned:

@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from curation.dedup import quality_order
 from curation.policy import Limit, Policy, PolicyConfig
 from pipeline.plan import Plan
 from pipeline.scores import ScoreTable, part_name
 from pipeline.select import candidates
 from pipeline.select.candidates import Layout, ReadScores, hash_usable
+from pipeline.select.config import SelectConfig
 from pipeline.storage import Storage
 from tests.fixtures.counting import BrightnessScorer, MeanScorer, locator_table, locators, stage_set
 from tests.fixtures.selection import POLICY, STAGES, Picture, Run
@@ -33,7 +35,7 @@ def test_candidates_are_the_rows_that_pass_with_their_global_numbers(tmp_path: P
             table.set(at, {
                 "width": 20, "height": 10 + at, "short_side": 10 * at, "bytes": None if at == 1 else 50,
                 "sha256": f"{chunk}{at}", "phash": at, "phash_degenerate": False, "aesthetic": 0.5,
-                "person_count": 1, "entropy": 5,
+                "person_count": 1, "local_entropy": 5,
             })  # fmt: skip
         if chunk == 1:
             table.fail(2, "person", "scorer_failed", "boom")
@@ -104,3 +106,27 @@ def test_a_hash_that_is_missing_or_flat_cannot_be_compared() -> None:
     assert hash_usable(columns).tolist() == [True, False, False, False, False]
     assert hash_usable(pa.table(columns)).tolist() == [True, False, False, False, False]
     assert hash_usable(pa.table(columns).slice(0, 0)).tolist() == []
+
+
+def test_an_original_outranks_its_padded_and_its_cmyk_copy(tmp_path: Path) -> None:
+    stages = stage_set(MeanScorer())
+    storage = Storage(tmp_path)
+    found = locators(4)
+    table = ScoreTable(locator_table(found), stages.columns)
+    # A CMYK copy, the original, a copy in a white frame, a grey copy; the original has the fewest bytes.
+    modes = ["CMYK", "RGB", "RGB", "L"]
+    sizes = [(20, 10, 1.0, 90), (20, 10, 1.0, 50), (30, 20, 0.32, 99), (20, 10, None, 70)]
+    for at, (mode, (width, height, share, size)) in enumerate(zip(modes, sizes, strict=True)):
+        for stage in stages:
+            table.scored[stage.name][at] = stage.name != "read"
+        table.set(at, {"width": width, "height": height, "mode": mode, "content_share": share, "bytes": size})
+    storage.write_table(part_name(0), table.to_table({"fingerprints": stages.fingerprints}))
+    counts = np.array([len(found)])
+    rules = {**dict.fromkeys(PolicyConfig.model_fields), "blocked": False, "opted_out": False}
+    nothing = PolicyConfig.model_validate(rules)
+    scores = ReadScores(storage, Plan(storage, counts, counts, counts, "x", {}), stages, Policy(nothing, stages.names))
+    read = scores.passing(0, SelectConfig().quality, frozenset())
+    quality = np.stack([read.column(f"quality_{at}").to_numpy() for at in range(3)], axis=1)
+    np.testing.assert_allclose(quality[:, 0], [200, 200, 192, 200], rtol=1e-6)
+    assert quality[:, 1].tolist() == [0, 2, 2, 1]
+    assert quality_order(quality, [str(at) for at in range(len(found))])[0] == 1

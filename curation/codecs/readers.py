@@ -8,12 +8,15 @@ its file would stop a reader that comes after us.
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 from curation.codecs.exif import copied_bytes
 
 _EXIF = b"Exif\x00\x00"
 _MAX_COPIES = 8
+_MAX_JUNK = 1 << 16
+_NO_FILL = re.compile(rb"[^\xff]")
 
 
 class UnreadableError(Exception):
@@ -65,25 +68,35 @@ def check_jpeg(data: bytes) -> None:
 
 
 def _is_odd(data: bytes) -> bool:
+    """Whether anything before the first scan may stop Pillow. Raises `UnreadableError` where it would take Pillow,
+    which reads what lies between segments byte by byte, seconds or minutes to find out."""
     from curation.codecs.exif import is_sound, orientation
 
-    position, size, blocks = 2, len(data), 0
+    position, size, blocks, junk, odd = 2, len(data), 0, 0, False
     while position + 4 <= size:
-        if data[position] != 0xFF:
-            return True  # stray bytes: Pillow has its own idea of them
+        start = position
         marker = data[position + 1]
-        if marker == 0xFF:
-            position += 1
-            continue
-        if marker == 0xDA:
-            return False
-        end = position + 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-        if marker == 0xE1 and data.startswith(_EXIF, position + 4):
-            block = data[position + 4 : end]
-            blocks += 1
-            if blocks > 1 or not is_sound(block) or orientation(block) != 1:
-                return True
-        elif marker == 0xE2 and data.startswith(b"MPF\x00", position + 4):
+        if data[position] != 0xFF:  # stray bytes: Pillow has its own idea of them
+            odd, position = True, data.find(b"\xff", position)
+        elif marker == 0xFF:
+            found = _NO_FILL.search(data, position)
+            position = -1 if found is None else found.start() - 1
+        elif marker < 0xC0 or 0xD0 <= marker <= 0xD8:  # a marker without a length
+            odd, position = True, position + 2
+        elif marker == 0xDA:
+            return odd
+        else:
+            end = position + 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+            if marker == 0xE1 and data.startswith(_EXIF, position + 4):
+                block = data[position + 4 : end]
+                blocks += 1
+                odd = odd or blocks > 1 or not is_sound(block) or orientation(block) != 1
+            elif marker == 0xE2 and data.startswith(b"MPF\x00", position + 4):
+                odd = True
+            start = position = max(end, position + 2)
+        if position < 0:
             return True
-        position = end
+        junk += position - start
+        if junk > _MAX_JUNK:
+            raise UnreadableError(f"more than {_MAX_JUNK} bytes between the segments before its first scan")
     return True

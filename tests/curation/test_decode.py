@@ -396,7 +396,8 @@ def _noise() -> npt.NDArray[np.uint8]:
 def _large(name: str) -> tuple[bytes, str, tuple[int | None, ...], bool]:
     """(bytes, format to warm up, sizes to decode at, whether a picture must come out)."""
     if name.startswith("bomb"):
-        return ODD[name][0], "PNG" if "jpeg" not in name else "JPEG", (640,), ODD[name][1] is None
+        format = {"jpeg": "JPEG", "tiff": "TIFF"}.get(name.split("_")[1], "PNG")
+        return ODD[name][0], format, (640,), ODD[name][1] is None
     if name == "png_9500_full":
         return ODD["bomb_png_9500"][0], "PNG", (None,), True
     if name == "png_rgba_16_large":

@@ -15,7 +15,8 @@ import pytest
 from rich.console import Console
 
 from curation.manifest import verify_shards
-from pipeline.cli import FAILED, UNFINISHED, USAGE, main
+from pipeline.cli import main
+from pipeline.commands import FAILED, UNFINISHED, USAGE
 from pipeline.config import parse_config
 from pipeline.curate import CurateResult, curate
 from pipeline.progress import RunProgress

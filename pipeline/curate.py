@@ -263,6 +263,12 @@ class _Curate:
         unused = unused_message(plan.ignored, plan.ignored_examples)
         if unused is not None:
             self.progress.message(f"list      {unused}")
+        if plan.metadata_problems:
+            rows = f"{plan.metadata_problems:,} {'row' if plan.metadata_problems == 1 else 'rows'}"
+            self.progress.message(
+                f"list      {rows} with metadata that could not be read whole (metadata_problem in the ledger's column "
+                f"metadata), such as {'; '.join(plan.problem_examples)}"
+            )
         return plan
 
     def _annotate(self, spec: AnnotateSpec, whole: bool = False) -> int:

@@ -88,6 +88,7 @@ def lineage(
             "fingerprint": plan.source_fingerprint,
             "inputs": plan.inputs,
             "ignored_files": plan.ignored,
+            "metadata_problems": plan.metadata_problems,
         },
         "scorers": {
             stage.name: {

@@ -13,18 +13,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curation.parquet_files import open_parquet, parquet_writer
 from curation.records import LOCATOR_SCHEMA, Locator
+from curation.sources.arrow_values import PROBLEM
 from curation.sources.base import Source, Unit
-from curation.sources.unused import Unused
+from curation.sources.unused import MAX_EXAMPLES, Unused
 from pipeline.scores import META_KEY
 from pipeline.storage import UNREADABLE, DamagedFileError, Storage
 
@@ -52,6 +54,9 @@ class Plan:
     source_fingerprint: str
     ignored: dict[str, int]
     ignored_examples: tuple[str, ...] = ()
+    metadata_problems: int = 0
+    """Rows whose metadata could not be read whole."""
+    problem_examples: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -113,27 +118,43 @@ class UnitListing:
     Attributes:
         rows: of each chunk.
         unused: files and members that were passed over.
+        problems: rows whose metadata could not be read whole (`metadata_problem` in them), with the first ones.
     """
 
     rows: list[int]
     unused: Unused
+    problems: Unused = field(default_factory=Unused)
 
 
 def list_unit(storage: Storage, source: Source, ordinal: int, unit: Unit, chunk_rows: int) -> UnitListing:
     """List one unit into its locator file, if that is not there yet."""
     name = unit_name(ordinal)
-    if not _is_readable(storage, name):
+    if not _is_readable(storage, name, UNUSED_KEY):
         with storage.open_write(name) as file, parquet_writer(file, LOCATOR_SCHEMA) as writer:
+            problems = Unused()
             for table in _chunks(source.list_unit(unit), chunk_rows):
                 writer.write_table(table, row_group_size=len(table))
+                _count_problems(table, problems)
             unused = source.ignored_in_unit()
-            record = {"counts": unused.counts, "examples": unused.examples}
+            record = {name: [item.counts, item.examples] for name, item in (("unused", unused), ("problems", problems))}
             writer.add_key_value_metadata({UNUSED_KEY: json.dumps(record, sort_keys=True)})
     with storage.open_read(name) as file:
         metadata = open_parquet(file).metadata
         rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        record = json.loads((metadata.metadata or {}).get(UNUSED_KEY.encode(), b"{}"))
-    return UnitListing(rows, Unused(Counter(record.get("counts", {})), record.get("examples", [])))
+        record = json.loads((metadata.metadata or {})[UNUSED_KEY.encode()])
+    found = {name: Unused(Counter(counts), examples) for name, (counts, examples) in record.items()}
+    return UnitListing(rows, found["unused"], found["problems"])
+
+
+def _count_problems(table: pa.Table, problems: Unused) -> None:
+    """Add the rows of a chunk whose metadata say that they could not be read whole."""
+    hit = pc.match_substring(table.column("metadata"), f'"{PROBLEM}":')
+    rows = table.filter(pc.fill_null(hit, False)).select(["uri", "member", "metadata"])
+    examples = []
+    for row in rows.slice(0, MAX_EXAMPLES).to_pylist():
+        text = str(json.loads(row["metadata"]).get(PROBLEM))
+        examples.append(f"{row['uri']} {row['member']}".strip() + f": {text[:120]}")
+    problems.merge({PROBLEM: len(rows)} if len(rows) else {}, examples)
 
 
 @dataclass(frozen=True)
@@ -150,13 +171,14 @@ class ListUnit:
         return list_unit(self.storage, self.source, ordinal, unit, self.chunk_rows)
 
 
-def _is_readable(storage: Storage, name: str) -> bool:
+def _is_readable(storage: Storage, name: str, key: str | None = None) -> bool:
+    """Whether a Parquet file is whole at its end, and says `key` of itself."""
     try:
         with storage.open_read(name) as file:
-            open_parquet(file)
+            metadata = open_parquet(file).metadata.metadata or {}
     except UNREADABLE:
         return False
-    return True
+    return key is None or key.encode() in metadata
 
 
 def _chunks(locators: Iterable[Locator], chunk_rows: int) -> Iterator[pa.Table]:
@@ -181,7 +203,15 @@ def load_plan(storage: Storage) -> Plan | None:
     meta = json.loads(table.schema.metadata[META_KEY])
     unit, row_group, rows = (table.column(name).to_numpy() for name in ("unit", "row_group", "rows"))
     return Plan(
-        storage, unit, row_group, rows, meta["source_fingerprint"], meta["ignored"], tuple(meta.get("examples", ()))
+        storage,
+        unit,
+        row_group,
+        rows,
+        meta["source_fingerprint"],
+        meta["ignored"],
+        tuple(meta.get("examples", ())),
+        meta.get("metadata_problems", 0),
+        tuple(meta.get("problem_examples", ())),
     )
 
 
@@ -206,13 +236,16 @@ def make_plan(
             unit.append(ordinal)
             group.append(index)
             rows.append(count)
-    unused = Unused(Counter(source.ignored()), source.ignored_examples())
+    unused, problems = Unused(Counter(source.ignored()), source.ignored_examples()), Unused()
     for ordinal in range(len(units)):
         unused.merge(listings[ordinal].unused.counts, listings[ordinal].unused.examples)
+        problems.merge(listings[ordinal].problems.counts, listings[ordinal].problems.examples)
     meta = {
         "source_fingerprint": source.fingerprint(units),
         "ignored": unused.counts,
         "examples": unused.examples,
+        "metadata_problems": problems.counts.total(),
+        "problem_examples": problems.examples,
         "chunk_rows": chunk_rows,
     }
     table = pa.table(

@@ -129,8 +129,8 @@ def _quality(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
 
 
 _COLOR = {
-    **dict.fromkeys(("RGB", "RGBA", "RGBX", "YCbCr"), 2.0),
-    **dict.fromkeys(("L", "LA", "I;16", "I;16B", "I", "F", "P", "PA", "1"), 1.0),
+    **dict.fromkeys(("RGB", "RGBA", "RGBX", "YCbCr", "RGB;16", "RGBA;16"), 2.0),
+    **dict.fromkeys(("L", "LA", "L;16", "LA;16", "I;16", "I;16B", "I", "F", "P", "PA", "1"), 1.0),
 }
 """Mode in the file -> how much of its color is there; others are 0."""
 

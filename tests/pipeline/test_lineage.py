@@ -37,7 +37,13 @@ def record(output: str = "run", source: dict[str, Any] | None = None, **sections
 
 def test_it_names_inputs_code_models_configuration_and_outputs() -> None:
     made = record()
-    assert made["source"] == {"kind": "folder", "fingerprint": "listing", "inputs": 3, "ignored_files": {"txt": 2}}
+    assert made["source"] == {
+        "kind": "folder",
+        "fingerprint": "listing",
+        "inputs": 3,
+        "ignored_files": {"txt": 2},
+        "metadata_problems": 0,
+    }
     assert made["ledger"] == {"rows": 3, "kept": 1, "dropped": {"corrupt": 2}, "sha256": "ab"}
     assert made["manifest_sha256"] == "m" * 64
     assert made["scorers"]["person"]["weights"] == [{"name": "model.onnx", "sha256": "c" * 64, "bytes": 123}]

@@ -170,3 +170,18 @@ def test_file_names_that_are_no_text_are_listed(tmp_path: Path) -> None:
     locators = to_locators(plan.locators(0))
     assert len({locator.id for locator in locators}) == 3
     assert [payload.data for payload in source.read(locators)] == [picture(1)] * 3
+
+
+def test_rows_with_metadata_that_could_not_be_read_are_counted_with_examples(tmp_path: Path) -> None:
+    (tmp_path / "pool").mkdir()
+    for number in range(5):
+        (tmp_path / f"pool/{number}.jpg").write_bytes(picture(number))
+        (tmp_path / f"pool/{number}.json").write_text('{"caption": "fine"}' if number % 2 else "{broken")
+    source = open_source(FolderConfig(path=str(tmp_path / "pool")))
+    storage, (unit,) = Storage(tmp_path / "run"), source.units()
+    listing = list_unit(storage, source, 0, unit, 2)
+    assert listing.problems.counts == {"metadata_problem": 3}
+    assert listing.problems.examples == [f"{number}.jpg: json: not JSON" for number in (0, 2, 4)]
+    assert list_unit(storage, source, 0, unit, 2) == listing  # from the file
+    plan = make_plan(storage, source, source.units(), 2, lambda items: iter([(0, listing) for _ in items]))
+    assert (plan.metadata_problems, plan.problem_examples) == (3, tuple(listing.problems.examples))

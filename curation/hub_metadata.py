@@ -68,7 +68,11 @@ def front_matter(
         front["dataset_info"] = {
             "config_name": "default",
             "features": [{"name": name, "dtype": dtype} for name, dtype in columns],
-            "splits": [{"name": split, "num_examples": count} for split, count in splits.items()],
+            # `datasets` wants a size of each split; ours are by their share of the samples.
+            "splits": [
+                {"name": split, "num_bytes": image_bytes * count // samples, "num_examples": count}
+                for split, count in splits.items()
+            ],
             "download_size": tar_bytes,
             "dataset_size": image_bytes,
         }

@@ -108,8 +108,12 @@ class ScoreTable:
             retry: problems with these reason codes are forgotten, so that the row is tried again.
         """
         old = part_meta(part.schema).get("fingerprints", {})
-        valid = {stage for stage in self.stages if old.get(stage) == fingerprints[stage]}
         present = set(part.column_names)
+        valid = {
+            stage
+            for stage, columns in self.stages.items()
+            if old.get(stage) == fingerprints[stage] and {*columns, f"scored_{stage}"} <= present
+        }
         names = [*READ_COLUMNS, *(name for stage in self.stages if stage in valid for name in self.stages[stage])]
         for name in names:
             if name in present:

@@ -153,7 +153,9 @@ class KeptTypes:
             texts = (
                 text
                 for batch in parquet.iter_batches(columns=["verdict", "metadata"])
-                for verdict, text in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                for verdict, text in zip(
+                    *(batch.column(name).to_pylist() for name in ("verdict", "metadata")), strict=True
+                )
                 if verdict == "kept" and text
             )
             return metadata_types(map(json.loads, texts))

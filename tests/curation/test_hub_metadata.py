@@ -43,7 +43,7 @@ def test_front_matter_is_yaml_whatever_the_title_is() -> None:
     assert config["config_name"] == "default"
     assert config["data_files"] == [{"split": "train", "path": "shard-*.tar"}]
     assert "5eed" in config["description"]
-    assert front["dataset_info"]["splits"] == [{"name": "train", "num_examples": 5}]
+    assert front["dataset_info"]["splits"] == [{"name": "train", "num_bytes": 77, "num_examples": 5}]
     assert (front["dataset_info"]["download_size"], front["dataset_info"]["dataset_size"]) == (99, 77)
     columns = {item["name"]: item["dtype"] for item in front["dataset_info"]["features"]}
     assert columns == {"jpg": "image", "png": "image", "json": "json", "__key__": "string", "__url__": "string"}

@@ -20,19 +20,20 @@ from curation.dataset_card import CardFacts, ModelFact, dataset_card
 from curation.manifest import ManifestShard, build_manifest, manifest_bytes
 from curation.parquet_files import open_parquet
 from curation.records import Locator, Payload
+from curation.sidecar import merged_types
 from pipeline.export import CARD_FORMATS, SHARD_FORMATS
 from pipeline.ledger import LEDGER_FORMATS
-from pipeline.shard_task import STAGING, ShardPlan, ShardTask
+from pipeline.shard_task import STAGING, KeptTypes, ShardPlan, ShardTask
 from pipeline.storage import Storage
 
 GOLDEN: dict[str, tuple[int, str]] = {
-    "tar": (1, "2ba9faf3f7f6e18e6a91f6da42efbf16c09578b84953c8d92320896abc210d53"),
+    "tar": (1, "c3aea44c6233ba4f08a1422eec04270de86c4759d6b108037a946a3034b0b506"),
     "sidecar": (1, "f67e3777a8fcf252e5b3f3d16da0b525ffb56aa8f0e848fbb04d51307d76b66b"),
-    "index": (1, "ba668c483f93a891f89acc6e4d80d4bba0f047d008f50fd98612071d0b3b6f34"),
+    "index": (1, "3475a6509b5d9472238a4aa99182faa2087da2bb5059cb7ac128af726144f47c"),
     "features": (1, "cc482d4b275fee58c50b40b42ff031d0b58a2f17038c723dfc35f6ab11f0e7d4"),
     "manifest": (2, "dd982386ebdbc1781c483169b887242bf2e5037085ddc3a9e936872878a95d0a"),
-    "card": (2, "0d161de0aad19ca700dfaebc296e3c3f276ccbf9ec6a23a33d9675059984ae9f"),
-    "parquet": (2, "b0530da3a9dd476387c5606d9106f30532807adfd20268d04db5a5ac08fa6938"),
+    "card": (2, "90cc5a7489fa8be80118d54aa7d1a7db8627750f175ea4abdafa00c17df4e7c9"),
+    "parquet": (2, "151ff5ff70171002305bb120dad786935aaadd6178f0da1957511ff2a9f13e7c"),
 }
 """Format -> its version, and the SHA-256 of what it gives for the corpus below."""
 
@@ -51,6 +52,7 @@ def ledger() -> pa.Table:
     return pa.table(
         {
             "id": ["a0", "b1"],
+            "verdict": ["kept", "kept"],
             "uri": ["one.jpg", "zwei ü.jpg"],
             "member": pa.array([None, "m"], pa.string()),
             "offset": pa.array([None, 5], pa.int64()),
@@ -98,7 +100,8 @@ def written(tmp_path: Path) -> dict[str, bytes]:
     storage = Storage(tmp_path)
     storage.write_table("ledger/part-00000.parquet", ledger(), row_group_size=1)
     reader: Any = Images()
-    task = ShardTask(storage, reader, ("width", "aesthetic", "not_there"), "stamp", {"screen": "s1"})
+    types = merged_types([KeptTypes(storage)("ledger/part-00000.parquet")])
+    task = ShardTask(storage, reader, ("width", "aesthetic", "not_there"), "stamp", types, {"screen": "s1"})
     entry = task(ShardPlan(0, (("ledger/part-00000.parquet", (0, 1)),)))
     tar = storage.read_bytes(f"{STAGING}/{entry.tar}")
     index = storage.read_table(f"{STAGING}/{entry.index}").to_pylist()[0]

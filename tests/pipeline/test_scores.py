@@ -318,7 +318,7 @@ def test_missing_scores_agrees_with_a_slow_reading(table: pa.Table) -> None:
 
 
 def test_a_column_that_the_footer_renames_is_damage_and_not_a_missing_score(tmp_path: Path) -> None:
-    """The footer has no checksum: a flipped letter of a name must not read as a column of nulls."""
+    """Parts of before footers had a checksum: a flipped letter of a name must not read as a column of nulls."""
     storage, stages = Storage(tmp_path), everything()
     written(storage, stages)
     name = part_name(0)

@@ -79,7 +79,8 @@ def _run(arguments: list[str]) -> int:
     if rest:
         options.overrides = [*options.overrides, *rest]
     code: int = options.run(options)
-    sys.stdout.flush()
+    if sys.stdout is not None:  # closed by whoever started this
+        sys.stdout.flush()
     return code
 
 
@@ -91,6 +92,8 @@ def _terminate(*_: object) -> NoReturn:
 
 def _drop_stdout() -> None:
     """What cannot be written to stdout is not tried again when Python ends."""
+    if sys.stdout is None:
+        return
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

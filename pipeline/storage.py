@@ -204,7 +204,7 @@ class Storage:
             return None
         try:
             value = json.loads(self.read_bytes(name))
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return value if isinstance(value, dict) else None
 

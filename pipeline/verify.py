@@ -27,8 +27,9 @@ from pipeline.ledger import COMPLETE, LEDGER, record_problem
 from pipeline.lineage import LINEAGE
 from pipeline.plan import CHUNKS
 from pipeline.progress import RunProgress
-from pipeline.rundir import FINETUNE, PRETRAIN
+from pipeline.rundir import FINETUNE, PRETRAIN, RUN_FILE
 from pipeline.select.summary import SUMMARY
+from pipeline.source_check import LISTING
 from pipeline.storage import UNREADABLE, Storage
 from pipeline.tasks import run_tasks, slices
 
@@ -127,6 +128,10 @@ def discard(storage: Storage, damages: Sequence[Damage]) -> list[Damage]:
             storage.remove(f"{LEDGER}/{COMPLETE}")
         elif item.name.startswith(f"{SCORES}/") or item.name == SUMMARY or item.problem.startswith(STRAY):
             storage.remove(item.name)
+        elif item.name == LISTING:
+            storage.remove(LISTING)  # written again when the source is looked at
+        elif item.name == RUN_FILE:
+            left.append(item)
         elif item.name.startswith("work/plan/"):
             # The source is listed again; what is known of it (`source.json`) stays.
             storage.remove(CHUNKS)
@@ -145,20 +150,44 @@ def _listed(storage: Storage) -> tuple[list[Damage], list[Item]]:
         damages.append(Damage(LINEAGE, "is not JSON"))
     curated = lineage is not None and "ledger" in lineage
     lineage = lineage or {}
-    for check in (_ledger, _shards):
-        check(storage, lineage, curated, damages, items)
-    if storage.exists(SUMMARY) and storage.read_json(SUMMARY) is None:
-        damages.append(Damage(SUMMARY, "is not JSON"))
+    if curated and not _is_of_curation(lineage):
+        damages.append(Damage(LINEAGE, "is not what curation writes"))
+        curated, lineage = False, {}
+    for name, check in ((f"{LEDGER}/{COMPLETE}", _ledger), (f"{SHARDS}/{MANIFEST}", _shards)):
+        try:
+            check(storage, lineage, curated, damages, items)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            damages.append(Damage(name, f"is not what was written ({type(error).__name__}: {error})"))
+    if storage.exists(f"{LEDGER}/{COMPLETE}"):
+        damages += _records(storage)
     for folder in (SCORES, UNITS):
         names = [f"{folder}/{name}" for name in storage.names(folder) if name.endswith(".parquet")]
         items += [Item("parquet", name, storage.size(name)) for name in names]
-    if storage.exists(CHUNKS):
-        items.append(Item("parquet", CHUNKS, storage.size(CHUNKS)))
+    items += [Item("parquet", name, storage.size(name)) for name in (CHUNKS, LISTING) if storage.exists(name)]
     for folder in storage.names():
         if folder == PRETRAIN or (folder.startswith(FINETUNE) and ".old-" not in folder):
             names = storage.names(f"{folder}/checkpoints")
             items += [Item("checkpoint", f"{folder}/checkpoints/{name}") for name in names]
     return damages, items
+
+
+def _is_of_curation(lineage: Mapping[str, Any]) -> bool:
+    ledger = lineage["ledger"]
+    known = isinstance(ledger, dict) and {"rows", "kept", "dropped", "sha256"} <= ledger.keys()
+    stated = {"configuration", "configuration_hash", "source", "scorers"} <= lineage.keys()
+    return known and stated and isinstance(lineage.get("manifest_sha256"), str)
+
+
+def _records(storage: Storage) -> list[Damage]:
+    """Small records of a run with a ledger that are missing or cannot be what was written."""
+    damages = []
+    for name, keys in ((RUN_FILE, {"format", "identity"}), (SUMMARY, {"decision"})):
+        record = storage.read_json(name)
+        if not storage.exists(name):
+            damages.append(Damage(name, "missing"))
+        elif record is None or not keys <= record.keys():
+            damages.append(Damage(name, "is not what was written"))
+    return damages
 
 
 def _ledger(

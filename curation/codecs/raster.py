@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation.codecs import containers, jpeg2000, pillow, readers, tiff_jpeg
+from curation.codecs import avif, containers, jpeg2000, pillow, readers, tiff_jpeg
 from curation.codecs.base import DecodeConfig, Header, Problem, working_size
 from curation.codecs.exif import orientation as exif_orientation
 from curation.reasons import Reason
@@ -70,6 +70,11 @@ def read_header(format: Any, data: bytes) -> Header | Problem:
     mode, orientation, buffer, ends_early = image.mode, 1, 0, False
     frames: int | None = 1
     if format == "AVIF":
+        coded = avif.frame_size(data)
+        if coded is not None and coded[0] * coded[1] > avif.MAX_CROP * width * height:
+            return Problem(
+                Reason.CORRUPT, f"the AVIF says {width} x {height}, and its frames {coded[0]} x {coded[1]} pixels"
+            )
         frames = getattr(image, "n_frames", 1)
         orientation = exif_orientation(image.info.get("exif") or b"")
         if orientation >= 5:

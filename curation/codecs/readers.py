@@ -15,7 +15,9 @@ from curation.codecs.exif import copied_bytes
 
 _EXIF = b"Exif\x00\x00"
 _MAX_COPIES = 8
-_MAX_JUNK = 1 << 16
+_MAX_JUNK = 1 << 18
+_SHORTEST = {0xE0: (b"JFIF", 14), 0xE2: (b"ICC_PROFILE\x00", 14), 0xEE: (b"Adobe", 12)}
+"""Marker -> name of its segment, and the bytes that it has at least; Pillow reads beyond the end of shorter ones."""
 _NO_FILL = re.compile(rb"[^\xff]")
 
 
@@ -93,6 +95,9 @@ def _is_odd(data: bytes) -> bool:
                 odd = odd or blocks > 1 or not is_sound(block) or orientation(block) != 1
             elif marker == 0xE2 and data.startswith(b"MPF\x00", position + 4):
                 odd = True
+            elif marker in _SHORTEST:
+                name, least = _SHORTEST[marker]
+                odd = odd or (data.startswith(name, position + 4) and end - position - 4 < least)
             start = position = max(end, position + 2)
         if position < 0:
             return True

@@ -27,6 +27,9 @@ what JPEG's blocks carry over from the content (8 rows of an image of twice this
 LEAST_CONTENT = 1 / 16
 """Share of the width and of the height that must be left; with less, the image is taken as a whole."""
 
+MAX_FRAMES = 6
+"""Borders inside of borders that are looked for."""
+
 Box = tuple[int, int, int, int]
 """left, top, right, bottom in pixels; right and bottom are exclusive."""
 
@@ -38,19 +41,18 @@ def content_box(grey: npt.NDArray[np.uint8]) -> Box | None:
         grey: luma, uint8 [height, width].
     """
     height, width = grey.shape
-    top, bottom = _ends(grey, 1)
-    left, right = _ends(grey, 0)
-    if not (top or bottom or left or right):
-        return None
-    # A frame's rows hide its columns from no one, but the bars of a letterbox do: look again inside of them.
-    if (top or bottom) and top + bottom < height and not (left or right):
-        left, right = _ends(grey[top : height - bottom], 0)
-    elif (left or right) and left + right < width and not (top or bottom):
-        top, bottom = _ends(np.ascontiguousarray(grey[:, left : width - right]), 1)
-    box = left, top, width - right, height - bottom
-    if box[2] - left < LEAST_CONTENT * width or box[3] - top < LEAST_CONTENT * height:
-        return None
-    return box
+    box = 0, 0, width, height
+    # The bars of a letterbox hide the frame inside of them, and a line around an image the paper around it.
+    for _ in range(MAX_FRAMES):
+        inner = np.ascontiguousarray(grey[box[1] : box[3], box[0] : box[2]])
+        top, bottom = _ends(inner, 1)
+        left, right = _ends(inner, 0)
+        smaller = box[0] + left, box[1] + top, box[2] - right, box[3] - bottom
+        too_small = smaller[2] - smaller[0] < LEAST_CONTENT * width or smaller[3] - smaller[1] < LEAST_CONTENT * height
+        if smaller == box or too_small:
+            break
+        box = smaller
+    return None if box == (0, 0, width, height) else box
 
 
 def content_share(shape: Sequence[int], box: Box | None) -> float:

@@ -264,3 +264,27 @@ def test_verify_names_the_damage_and_repairs_it(finished: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["repaired"]
     assert pool.results(output) == before
     assert main(["verify", str(finished / "pool")]) == USAGE
+
+
+def test_an_opt_out_outlives_a_flipped_bit_in_any_name_of_its_scores(tmp_path: Path) -> None:
+    """A column that the footer renames would be a column of nulls, and an image kept that must not be."""
+    pool.write_folder(tmp_path / "pool", 6)
+    (tmp_path / "pool/00/00001.json").write_text('{"noai": true}')
+    data = pool.config(tmp_path / "pool", tmp_path / "run", scorers={"safety": {"kind": "lists"}})
+    first = run(data)
+    assert first.dropped["opted_out"] == 1
+    (part,) = (tmp_path / "run/work/scores").glob("*.parquet")
+    whole = part.read_bytes()
+    places = [match.start() for match in re.finditer(b"opt_out", whole)]
+    assert places
+    data["policy"]["too_small"] = {"min": 17}
+    measured = 0
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        part.write_bytes(damaged)
+        again = run(data)
+        assert again.dropped["opted_out"] == 1
+        measured += again.annotated
+        data["policy"]["too_small"]["min"] += 1  # decide anew each time
+    assert measured >= 6  # not every place where the name stands counts

@@ -71,3 +71,36 @@ def test_a_configuration_that_is_not_all_there_is_asked_for(run: Storage, stored
     run.write_bytes("run.json", json.dumps({"identity": {"source": {"path": "x"}}}).encode())
     with pytest.raises(ConfigError, match="populace curate CONFIG --verify"):
         stored_config(run)
+
+
+LEDGER_RECORD = {"rows": 0, "kept": 0, "dropped": {}, "sha256": "s"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "damaged"),
+    [
+        ("lineage.json", '{"ledger": null}', "lineage.json"),
+        ("lineage.json", '{"ledger": [1], "manifest_sha256": "a"}', "lineage.json"),
+        ("lineage.json", json.dumps({"ledger": LEDGER_RECORD}), "lineage.json"),
+        ("lineage.json", "[" * 100_000, "lineage.json"),
+        ("shards/manifest.json", '{"shards": [{"tar": []}]}', "shards/manifest.json"),
+        ("shards/manifest.json", '{"shards": 5}', "shards/manifest.json"),
+        ("ledger/_complete.json", "[" * 100_000, "ledger/_complete.json"),
+        ("ledger/_complete.json", '{"parts": 3}', "ledger/_complete.json"),
+    ],
+)
+def test_json_of_another_shape_is_damage_that_is_named(run: Storage, name: str, content: str, damaged: str) -> None:
+    run.write_bytes(name, content.encode())
+    assert damaged in [damage.name for damage in _listed(run)[0]]
+
+
+def test_the_records_of_a_run_with_a_ledger_have_to_be_there(run: Storage) -> None:
+    run.write_bytes("ledger/_complete.json", json.dumps({**LEDGER_RECORD, "parts": []}).encode())
+    found = {damage.name: damage.problem for damage in _listed(run)[0]}
+    assert (found["run.json"], found["selection/summary.json"]) == ("missing", "missing")
+    run.write_bytes("run.json", b"[]")
+    run.write_bytes("selection/summary.json", b"{}")
+    found = {damage.name: damage.problem for damage in _listed(run)[0]}
+    assert (found["run.json"], found["selection/summary.json"]) == ("is not what was written",) * 2
+    damage = Damage("run.json", "missing")
+    assert discard(run, [damage]) == [damage]

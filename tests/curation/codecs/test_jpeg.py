@@ -449,3 +449,21 @@ def test_no_decode_takes_more_than_its_estimate(name: str, tmp_path: Path) -> No
     print(f"{name}: used {used / 2**20:.1f} MiB, estimated {bound / 2**20:.1f} MiB")
     assert decoded == [True, True]
     assert used <= bound + 2 * 2**20
+
+
+@pytest.mark.parametrize(
+    "segment",
+    [b"\xff\xee\x00\x07Adobe", b"\xff\xee\x00\x08Adobe\x00", b"\xff\xe0\x00\x06JFIF", b"\xff\xe0\x00\x08JFIF\x00\x01",
+     b"\xff\xe2\x00\x0eICC_PROFILE\x00", b"\xff\xe2\x00\x0fICC_PROFILE\x00\x01"],
+)  # fmt: skip
+@pytest.mark.parametrize("place", [2, 20])
+def test_segments_that_stop_readers_are_unreadable(segment: bytes, place: int) -> None:
+    data = PLAIN[:place] + segment + PLAIN[place:]
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            image.load()
+        expected = None
+    except OSError:
+        expected = Reason.UNREADABLE
+    assert reason(data) is expected
+    assert expected is not None or place == 20

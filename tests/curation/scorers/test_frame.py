@@ -99,3 +99,12 @@ def test_padded_copies_hash_as_their_original(color: tuple[int, ...], sides: tup
         untrimmed = screen(images.jpeg(padded(picture, sides, color), quality=70), trim=False)
         assert untrimmed["content_share"] == 1
         assert distance(original["phash"], untrimmed["phash"]) > 4
+
+
+def test_borders_inside_of_borders_are_taken_off() -> None:
+    """A line around an image on white paper, and a framed image in the bars of a letterbox."""
+    inside = textured(5, 200, 160)
+    lined = padded(padded(inside, (3, 3, 3, 3), 0), (40, 40, 40, 40), 255)
+    assert content_box(lined) == (43, 43, 243, 203)
+    barred = padded(padded(inside, (20, 20, 20, 20), 255), (0, 60, 0, 60), 0)
+    assert content_box(barred) == (20, 80, 220, 240)

@@ -29,7 +29,7 @@ PROBLEM = "metadata_problem"
 _NAME_CHARS = 80
 _NESTED = (
     pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view,
-    pa.types.is_large_list_view, pa.types.is_map,
+    pa.types.is_large_list_view,
 )  # fmt: skip
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
@@ -86,6 +86,8 @@ def _value(scalar: pa.Scalar, found: dict[str, None]) -> Any:
         kind = scalar.type
         if pa.types.is_struct(kind):
             return _struct(scalar, found)
+        if pa.types.is_map(kind):  # pairs, as those that Python can hold
+            return [(_value(item[0], found), _value(item[1], found)) for item in scalar.values]
         if any(test(kind) for test in _NESTED):
             return [_value(item, found) for item in scalar.values]
         if pa.types.is_dictionary(kind) or pa.types.is_union(kind) or isinstance(kind, pa.BaseExtensionType):

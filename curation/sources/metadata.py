@@ -14,7 +14,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from curation.rights import opted_out
+from curation.rights import opt_outs_in_lines, opted_out
+from curation.sources.lenient_json import DECODER, DamagedJsonError, loads
 from curation.sources.redact import redact_url, redact_urls_in
 
 MAX_METADATA_BYTES = 64 * 1024
@@ -27,10 +28,6 @@ MERGED_FIELDS = frozenset(("", "meta", "metadata", "info", "data", "attributes",
 """Fields of sidecar names (`s.meta.json`) whose JSON object is the image's metadata itself."""
 
 _CAPTION_FIELDS = frozenset(("caption", "captions", "text", "description", "prompt", "output", "outputs"))
-_OPT_OUT_LINE = re.compile(
-    r"^[ \t]*(noai|noimageai|noml|tdm[-_]reservation)[ \t]*[:=][ \t]*(?:true|yes|1)[ \t]*$",
-    re.IGNORECASE | re.MULTILINE,
-)
 
 _PROMOTED: dict[str, tuple[str, ...]] = {
     "caption": ("caption", "text", "txt", "alt"),
@@ -70,8 +67,8 @@ def sidecar_values(*levels: Mapping[str, SidecarContent], rows: Iterable[Mapping
     counts, then `rows` of tables; an opt-out counts wherever it is. A JSON object is merged, also one in a text file;
     under a field that says no more than "metadata" (`MERGED_FIELDS`) as well, under others (`seg.json`) it stays
     together. Other JSON is stored under its label. Everything else is text under its label, whole numbers (`cls`) as
-    numbers; a line that says `noai: true` or the like is an opt-out. What cannot be parsed is named in
-    `metadata_problem`.
+    numbers; a line that says `noai: true` or the like is an opt-out. What cannot be parsed, or not whole, is named in
+    `metadata_problem`, and opt-outs that are plainly written in it count (`curation.sources.lenient_json`).
     """
     values: dict[str, Any] = {}
     errors: list[str] = []
@@ -83,16 +80,20 @@ def sidecar_values(*levels: Mapping[str, SidecarContent], rows: Iterable[Mapping
                 errors.append(f"{label}: not readable, or longer than {MAX_SIDECAR_BYTES} bytes")
                 continue
             try:
-                _add(level, _sidecar(label, data))
-            except (ValueError, RecursionError):
-                errors.append(f"{label}: not JSON")
+                found, problem = _sidecar(label, data)
+            except DamagedJsonError as error:
+                found, problem = error.opt_outs, str(error)
+            _add(level, found)
+            if problem is not None:
+                errors.append(f"{label}: {problem}")
         _add(values, level)
     for row in rows:
         _add(values, row)
     if isinstance(values.get("caption"), str) and values.get("txt") == values["caption"].strip():
         del values["txt"]
     if errors:
-        values["metadata_problem"] = "; ".join(errors)
+        before = values.get("metadata_problem")
+        values["metadata_problem"] = "; ".join([before, *errors] if isinstance(before, str) and before else errors)
     return values
 
 
@@ -125,29 +126,28 @@ def _add(values: dict[str, Any], more: Mapping[str, Any]) -> None:
             values[key] = value
 
 
-def _sidecar(label: str, data: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
+def _sidecar(label: str, data: bytes | Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    """The values of a file, and what was wrong with it."""
     if isinstance(data, Mapping):
-        return data
+        return data, None
     field, _, extension = label.rpartition(".")
     if extension == "json":
-        value = json.loads(data)
+        value, problem = loads(data)
         whole = isinstance(value, dict) and field in MERGED_FIELDS
-        return value if whole else {label: value}
+        return (value if whole else {label: value}), problem
     text = data.decode("utf-8", "replace").strip("\ufeff \t\r\n")
     if text.startswith("{") and text.endswith("}"):
         try:
-            value = json.loads(text)
+            value = DECODER.decode(text)
         except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict):
-            return value
+            return value, None
     name = "txt" if extension in ("txt", "text", "caption") and field in _CAPTION_FIELDS else label
     found: dict[str, Any] = {name: text}
     if text.removeprefix("-").isdecimal() and len(text) < 19 and name != "txt":
         found[name] = int(text)
-    for line in _OPT_OUT_LINE.finditer(text):
-        found[line[1].lower()] = True
-    return found
+    return {**found, **opt_outs_in_lines(text)}, None
 
 
 def _promote(values: dict[str, Any], target: str, names: tuple[str, ...]) -> None:
@@ -216,10 +216,11 @@ def _digits(value: int) -> str:
 def _cut(values: dict[str, Any]) -> dict[str, Any]:
     """Shorten long strings, leave out long structures, and then whole keys until the cap is met.
 
-    Opt-outs come first; of what has no place of its own the shortest stays.
+    Opt-outs come first; of what has no place of its own the shortest stays. An opt-out inside of what is cut away
+    becomes `noai`.
     """
     kept: dict[str, Any] = {"metadata_truncated": True}
-    used = len(_dump(kept))
+    used = len(_dump({**kept, "noai": True}))
     short = {key: value[:_CUT_CHARS] if isinstance(value, str) else value for key, value in values.items()}
     sizes = {key: len(_dump({key: value}).encode()) for key, value in short.items()}
 
@@ -232,4 +233,6 @@ def _cut(values: dict[str, Any]) -> dict[str, Any]:
             continue
         kept[key] = value
         used += entry
+    if not opted_out(kept) and opted_out(values):
+        kept["noai"] = True
     return kept

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import logging
 import re
 from array import array
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from curation.sources.filesystem import Files
+from curation.sources.lenient_json import loads_row
 from curation.sources.names import escape_name
 from curation.sources.redact import describe
 from curation.sources.sidecars import table_folders
@@ -113,11 +113,7 @@ class MetadataTable:
         if not record.strip():
             return None
         if self._columns is None:
-            try:
-                row = json.loads(record)
-            except (ValueError, RecursionError):
-                return None
-            return row if isinstance(row, dict) else None
+            return loads_row(record)
         fields = _fields(record)
         if fields is None:
             return None

@@ -13,7 +13,6 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from typing import IO, Any, TextIO, cast
 
 from curation.sources.arrow_values import PROBLEM, add_problems
 from curation.sources.filesystem import Files
+from curation.sources.lenient_json import DECODER
 
 MAX_LINE_CHARS = 8 << 20
 _BLOCK_CHARS = 64 << 10
@@ -172,7 +172,7 @@ def json_rows(text: TextIO) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _record(line: str) -> dict[str, Any]:
     try:
-        values = json.loads(line)
+        values = DECODER.decode(line)
     except (ValueError, RecursionError):
         values = None
     return checked(values, line) if isinstance(values, dict) else {PROBLEM: "not a JSON object"}
@@ -181,7 +181,7 @@ def _record(line: str) -> dict[str, Any]:
 def _array_rows(text: TextIO) -> Iterator[tuple[int, dict[str, Any] | None, int]]:
     """(index, values, lines up to here) element by element; last, without values, what comes after the array. Holds
     one element and a block of text."""
-    decode = json.JSONDecoder().raw_decode
+    decode = DECODER.raw_decode
     held = text.read(_BLOCK_CHARS)
     start, index, passed, ended = held.index("[") + 1, 0, 0, False
     while True:

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from curation.records import Locator
+from curation.rights import opted_out
 from curation.sources import ParquetConfig, UrlsConfig, open_source
 from curation.sources.arrow_values import PROBLEM, add_problems, batch_rows, column_values
 from curation.sources.base import Source
@@ -76,7 +77,7 @@ def test_an_unknown_zone_costs_no_value() -> None:
         (lambda a: pa.LargeListArray.from_arrays([0, 1, 2], a), ["caf\ufffd"]),
         (lambda a: pa.FixedSizeListArray.from_arrays(a, 1), ["caf\ufffd"]),
         (lambda a: pa.StructArray.from_arrays([a, pa.array([1, 2])], ["t", "n"]), {"t": "caf\ufffd", "n": 1}),
-        (lambda a: pa.MapArray.from_arrays([0, 1, 2], a, pa.array([1, 2])), [{"key": "caf\ufffd", "value": 1}]),
+        (lambda a: pa.MapArray.from_arrays([0, 1, 2], a, pa.array([1, 2])), [("caf\ufffd", 1)]),
         (lambda a: pa.ExtensionArray.from_storage(pa.json_(), a), "caf\ufffd"),
         (
             lambda a: pa.ListArray.from_arrays([0, 1, 2], pa.StructArray.from_arrays([a], ["t"])),
@@ -183,3 +184,15 @@ def test_no_file_ends_a_listing(tmp_path: Path, array: pa.Array) -> None:
     for source in (open_source(ParquetConfig(path=path)), open_source(UrlsConfig(path=path))):
         rows = [json.loads(item.metadata or "") for item in listed(source)]
         assert [row["noai"] for row in rows] == [True] * 4
+
+
+def test_a_map_has_one_form_and_its_opt_out_counts() -> None:
+    kind = pa.map_(pa.string(), pa.string())
+    keys = raw(pa.string(), LATIN, b"X-Robots-Tag")
+    damaged = pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), keys, pa.array(["a", "noai"]))
+    for array in (damaged, damaged.slice(1), pa.array([[("X-Robots-Tag", "noai")]], kind)):
+        values, _ = column_values(array)
+        assert values[-1] == [("X-Robots-Tag", "noai")]
+        assert opted_out({"headers": values[-1]})
+    assert column_values(damaged)[0][0] == [("caf\ufffd", "a")]
+    assert column_values(damaged)[1] == {0: "not UTF-8"}

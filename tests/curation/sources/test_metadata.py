@@ -133,7 +133,7 @@ def test_text_that_is_json_or_says_no(content: bytes, expected: dict[str, Any]) 
     assert sidecar_values({"txt": content}) == expected
 
 
-@pytest.mark.parametrize("broken", [b"{", b"\xff\xfe\x00", b"[" * 100_000, b"1" * 10_000])
+@pytest.mark.parametrize("broken", [b"{", b"\xff\xfe\x00", b"[" * 100_000, b'{"noai": false,}', b"[1] [2]"])
 def test_broken_json_is_named(broken: bytes) -> None:
     assert sidecar_values({"json": broken, "txt": b"x"}) == {"txt": "x", "metadata_problem": "json: not JSON"}
 
@@ -153,3 +153,48 @@ def test_secrets_of_urls_are_kept_nowhere_in_a_text(text: Any) -> None:
         assert stored is not None
         assert "S3CRET" not in stored
         assert "h.example" in stored
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b'{"caption":"caf\xe9","noai":true}', {"caption": "caf\ufffd", "noai": True, "p": "json: not UTF-8"}),
+        (b'{"noai":true,"n":' + b"9" * 5000 + b"}", {"noai": True, "n": "9" * 5000}),
+        (b'{"a":1,"noai":true}\x00\x00', {"a": 1, "noai": True, "p": "json: NUL bytes after the JSON object"}),
+        (b'{"a":1}\n{"noai":true}', {"a": 1, "noai": True, "p": "json: text after the JSON object"}),
+        (b'{"a":1,"noai":true,}', {"noai": True, "p": "json: not JSON"}),
+        (b'{"noai":true,"a":' + b"[" * 5000 + b"]" * 5000 + b"}", {"noai": True, "p": "json: not JSON"}),
+        ('{"caption":"café","noai":true}'.encode("utf-16"), {"caption": "café", "noai": True}),
+    ],
+)
+def test_damage_in_json_costs_no_opt_out(content: bytes, expected: dict[str, Any]) -> None:
+    if "p" in expected:
+        expected["metadata_problem"] = expected.pop("p")
+    assert sidecar_values({"json": content}) == expected
+
+
+def test_what_was_wrong_with_a_row_and_a_file_is_both_told() -> None:
+    values = sidecar_values({"seg.json": b"{"}, rows=[{"a": 1, "metadata_problem": "row: not UTF-8"}])
+    assert values == {"a": 1, "metadata_problem": "row: not UTF-8; seg.json: not JSON"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"seg.json": {"noai": True, "polygon": [1.5] * 20_000}},
+        {"exif": {"noai": True, "blob": "x" * 80_000}},
+        {"robots": "x " * 4000 + "noai", "blob": "x" * 80_000},
+        {"exif": {"noai": True, "blob": "x" * 80_000}, "noai": False, **{f"k{n}": "v" * 1000 for n in range(100)}},
+    ],
+)
+def test_an_opt_out_inside_of_what_is_cut_away_stays(values: dict[str, Any]) -> None:
+    text = normalise(values)
+    assert text is not None
+    assert len(text.encode()) <= MAX_METADATA_BYTES
+    cut = json.loads(text)
+    assert cut["metadata_truncated"] is True
+    assert cut["noai"] is True
+
+
+def test_a_cut_adds_no_opt_out() -> None:
+    assert loaded({"exif": {"noai": False, "blob": "x" * 80_000}}) == {"metadata_truncated": True}

@@ -2,6 +2,7 @@ import json
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -136,3 +137,17 @@ def test_the_nearest_table_comes_first() -> None:
         "./a/b/c.jpg": [{"k": "2"}, {"k": 1}, {"k": 0}],
         "x.jpg": [],
     }
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"file_name":"a.jpg","text":"caf\xe9","noai":true}', {"text": "caf\ufffd", "noai": True, "p": "not UTF-8"}),
+        (b'{"file_name":"a.jpg","noai":true,"n":' + b"9" * 5000 + b"}", {"noai": True, "n": "9" * 5000}),
+        (b'{"file_name":"a.jpg","caption":"x","noai":true,}', {"noai": True, "p": "not JSON"}),
+    ],
+)  # fmt: skip
+def test_a_damaged_row_keeps_its_opt_out(line: bytes, expected: dict[str, Any]) -> None:
+    if "p" in expected:
+        expected["metadata_problem"] = f"row: {expected.pop('p')}"
+    assert table("metadata.jsonl", line + b"\n").rows(["a.jpg"]) == {"a.jpg": [expected]}

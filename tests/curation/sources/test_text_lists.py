@@ -86,7 +86,7 @@ BAD = {PROBLEM: "not a JSON object"}
     [
         ('{}\n{"url": "u"}\n', [(0, {}), (1, {"url": "u"})]),
         ('not JSON\n\n[1]\n5\n"s"\n{"a": 1', [(0, BAD), (2, BAD), (3, BAD), (4, BAD), (5, BAD)]),
-        ('{"n": ' + "9" * 5000 + '}\n{"n": 1}', [(0, BAD), (1, {"n": 1})]),
+        ('{"n": ' + "9" * 5000 + '}\n{"n": 1}', [(0, {"n": "9" * 5000}), (1, {"n": 1})]),
         ("[" * 100_000 + "\n{}", [(0, BAD), (1, {})]),
         ('[{"url": "u"}, {"url": "v"}]', [(0, {"url": "u"}), (1, {"url": "v"})]),
         ('\ufeff [\n  {"url": "u"},\n  5, "x", null,\n {"url": "v"}\n]\n', [
@@ -133,3 +133,11 @@ def test_a_cut_array_gives_its_rows_first(content: str) -> None:
 )
 def test_clean_urls(value: Any, expected: str | None) -> None:
     assert clean_url(value) == expected
+
+
+def test_an_integer_of_any_length_costs_no_row() -> None:
+    digits = "9" * 5000
+    line = f'{{"url": "http://h/a", "n": {digits}, "m": 7}}'
+    expected = {"url": "http://h/a", "n": digits, "m": 7}
+    assert list(json_rows(text(line))) == [(0, expected)]
+    assert list(json_rows(text(f"[{line}, {line}]"))) == [(0, expected), (1, expected)]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from curation.rights import is_opt_out_key
+
 Path = tuple[str, ...]
 
 _LISTS = (
@@ -69,17 +71,19 @@ def select(schema: pa.Schema, wanted: Sequence[str] | None, used: str) -> Select
 
     Args:
         wanted: columns that are read whole; None for all others but vectors, and but the binary leaves of each.
+            Columns that may say an opt-out are always read whole.
         used: the column of the images or URLs, which is no metadata.
     """
     chosen: list[int] = []
     binary: list[str] = []
-    skipped = {used} if wanted is None else set(schema.names) - set(wanted) | {used}
-    skipped |= {field.name for field in schema if wanted is None and is_vector(field.type)}
+    whole = {name for name in schema.names if is_opt_out_key(name)} | set(wanted or ())
+    skipped = set() if wanted is None else set(schema.names) - whole
+    skipped |= {field.name for field in schema if field.name not in whole and is_vector(field.type)} | {used}
     leaves = [item for item in _leaves(schema) if item.path[0] not in skipped]
     # A map without its values is not a map for Arrow any more: it goes as a whole.
     maps = {item.in_map for item in leaves if item.binary and item.in_map is not None}
     for item in leaves:
-        if wanted is None and (item.binary or item.in_map in maps):
+        if item.path[0] not in whole and (item.binary or item.in_map in maps):
             name = item.in_map or ".".join(item.path)
             if name not in binary:
                 binary.append(name)

@@ -36,7 +36,7 @@ class ParquetConfig(StorageConfig):
     metadata_columns: tuple[str, ...] | None = Field(
         None,
         description="columns to carry along, whole; null for all others, without vectors of numbers and without binary "
-        "values at any depth",
+        "values at any depth; columns that may say an opt-out (noai, robots, ...) always come along, whole",
     )
 
 

@@ -60,7 +60,7 @@ def own_stems(name: str, extensions: Collection[str]) -> tuple[str, ...]:
     """The names that a sidecar may have before its extension to be this image's own, most exact first.
 
     A name whose last part is no image extension (`photo.jpg?w=300`, `photo.jpg_large`, `photo.jpg.1`) is an image by
-    its content: what stands before is tried as well, as far as the image extension in it.
+    its content: what stands before is tried as well, with the image extension in it and without.
     """
     stem, extension = split_extension(name)
     if not extension:
@@ -70,7 +70,8 @@ def own_stems(name: str, extensions: Collection[str]) -> tuple[str, ...]:
     inner, inner_extension = split_extension(stem)
     if inner_extension in extensions:
         return name, stem, inner
-    return (name, stem) if re.split(r"[^a-z0-9]", extension)[0] in extensions else (name,)
+    known = re.split(r"[^a-z0-9]", extension)[0]
+    return (name, name[: len(stem) + 1 + len(known)], stem) if known in extensions else (name,)
 
 
 class Sidecars(Generic[T]):

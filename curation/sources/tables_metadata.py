@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from curation.rights import is_opt_out_key
 from curation.sources.base import SourceError
 from curation.sources.leaves import Selection, select
 from curation.sources.redact import redact_text
@@ -23,7 +24,8 @@ class TableMetadata:
     """What a source carries along.
 
     Attributes:
-        wanted: names of columns, or None for all.
+        wanted: names of columns, or None for all. Columns that may say an opt-out (`curation.rights.OPT_OUT_KEYS`)
+            always come along.
         used: the column of the images or URLs, which is no metadata.
     """
 
@@ -35,13 +37,17 @@ class TableMetadata:
         wanted = self.wanted
         return select(reader.schema, None if wanted is None else [*wanted, *self.partitions(uri)], self.used)
 
+    def carries(self, name: str) -> bool:
+        """Whether a column is metadata, if it is not the one that is used."""
+        return self.wanted is None or name in self.wanted or is_opt_out_key(name)
+
     def partitions(self, uri: str) -> dict[str, str]:
         """Values in the names of the folders, as Hive, Spark and pandas write them: `dt=2024-01-01/part-0.parquet`."""
         values: dict[str, str] = {}
         for component in uri.split("/")[:-1]:
             name, separator, value = component.partition("=")
             name = unquote(name)
-            if separator and name and value != _NULL_PARTITION and (self.wanted is None or name in self.wanted):
+            if separator and name and value != _NULL_PARTITION and self.carries(name):
                 values[name] = unquote(value)
         return values
 

@@ -41,7 +41,7 @@ class UrlsConfig(StorageConfig, DownloadConfig):
     metadata_columns: tuple[str, ...] | None = Field(
         None,
         description="columns to carry along, whole; null for all others, without vectors of numbers and without binary "
-        "values at any depth",
+        "values at any depth; columns that may say an opt-out (noai, robots, ...) always come along, whole",
     )
 
     @field_validator("allowed_networks")
@@ -186,9 +186,8 @@ class UrlsSource(Source):
         return with_retries(lambda: column.lookup(uri, rows))
 
     def _locator(self, uri: str, row: int, values: dict[str, Any]) -> Locator:
-        wanted = self.config.metadata_columns
         url = values.get(self.config.url_column)
-        kept = {key: value for key, value in values.items() if wanted is None or key in (*wanted, PROBLEM)}
+        kept = {key: value for key, value in values.items() if key == PROBLEM or self.metadata.carries(key)}
         kept.pop(self.config.url_column, None)
         if url is not None:
             kept["url"] = url

@@ -66,6 +66,16 @@ def test_metadata_columns_can_be_chosen_and_vectors_stay_out(tmp_path: Path) -> 
     assert none.metadata is None
 
 
+@pytest.mark.parametrize("wanted", [None, ("a",), ()])
+def test_columns_that_may_say_an_opt_out_always_come_along(tmp_path: Path, wanted: tuple[str, ...] | None) -> None:
+    table = pa.table({"image": [b"x"], "a": [1], "NoAI": [True], "x-robots-tag": [b"noml"], "tdm_reservation": [[1]]})
+    (tmp_path / "robots=noai").mkdir()
+    pq.write_table(table, tmp_path / "robots=noai" / "a.parquet")
+    (row,) = listed(open_source(ParquetConfig(path=str(tmp_path), metadata_columns=wanted)))
+    expected = {"NoAI": True, "x-robots-tag": "noml", "tdm_reservation": [1], "robots": "noai"}
+    assert json.loads(row.metadata or "") == expected | ({} if wanted == () else {"a": 1})
+
+
 def test_a_missing_or_wrong_column_is_a_clear_error(tmp_path: Path) -> None:
     pq.write_table(pa.table({"Image": [b"x"], "imgs": [b"y"], "link": ["u"]}), tmp_path / "a.parquet")
     with pytest.raises(

@@ -100,8 +100,8 @@ def test_own_stems_of_images_by_content() -> None:
     expected = {
         "a/b.c.JPG": ("a/b.c.JPG", "a/b.c"),
         "0a1b": ("0a1b",),
-        "photo.jpg?w=300": ("photo.jpg?w=300", "photo"),
-        "photo.jpg_large": ("photo.jpg_large", "photo"),
+        "photo.jpg?w=300": ("photo.jpg?w=300", "photo.jpg", "photo"),
+        "photo.JPG_large": ("photo.JPG_large", "photo.JPG", "photo"),
         "photo.jpg.1": ("photo.jpg.1", "photo.jpg", "photo"),
         "photo.dat": ("photo.dat",),
     }
@@ -114,3 +114,9 @@ def test_tables_and_their_folders() -> None:
     assert not is_table("a/metadata.json")
     assert list(table_folders("a/b/c.jpg")) == ["a/b", "a", ""]
     assert list(table_folders("c.jpg")) == [""]
+
+
+@pytest.mark.parametrize("image", ["photo.jpg?w=300", "photo.jpg_large", "photo.jpg.1", "photo.jpg"])
+def test_an_image_by_content_takes_the_sidecar_of_its_whole_name(image: str) -> None:
+    sidecars = Sidecars([image], IMAGE_EXTENSIONS, [("photo.jpg.json", 1), ("photo.json", 2)])
+    assert sidecars.of(image) == [{"json": 1}, {"json": 2}]

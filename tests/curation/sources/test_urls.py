@@ -331,6 +331,20 @@ def test_metadata_columns_and_missing_columns(tmp_path: Path) -> None:
         open_source(UrlsConfig(path=path, url_column="URL", metadata_columns=("m",))).units()
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.parquet"])
+def test_columns_that_may_say_an_opt_out_always_come_along(tmp_path: Path, name: str) -> None:
+    values = {"url": "http://h/a", "caption": "one", "no-ai": "true", "other": "x"}
+    if name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist([values]), tmp_path / name)
+    elif name == "a.jsonl":
+        (tmp_path / name).write_text(json.dumps(values))
+    else:
+        delimiter = "," if name == "a.csv" else "\t"
+        (tmp_path / name).write_text(f"{delimiter.join(values)}\n{delimiter.join(values.values())}\n")
+    (row,) = listed(open_source(UrlsConfig(path=str(tmp_path), metadata_columns=("caption",))))
+    assert json.loads(row.metadata or "") == {"url": "http://h/a", "caption": "one", "no-ai": "true"}
+
+
 def test_broken_lists_are_one_row(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"<html>")
     pq.write_table(pa.table({"link": ["x"]}), tmp_path / "c.parquet")

@@ -9,6 +9,7 @@ not UTF-8                       text with U+FFFD in place of the bytes that are 
 outside the years 1 to 9999     ISO 8601 text, in UTC where the column has a time zone
 a time zone that is not known   ISO 8601 text in UTC
 a duration or a time too large  the stored integer, in the column's unit
+a name that is not UTF-8         text with U+FFFD in place of the bytes that are none
 a field name twice in a struct  the second one as `name#2`
 anything else                   null
 =============================== ====================================================================
@@ -22,6 +23,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from curation.sources.leaves import field_name
 
 PROBLEM = "metadata_problem"
 """Metadata key that says which values of a row are not as the source has them, or could not be read."""
@@ -99,7 +102,7 @@ def _struct(scalar: pa.StructScalar, found: dict[str, None]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     kind = scalar.type
     for position in range(kind.num_fields):
-        name = kind.field(position).name
+        name = field_name(kind.field(position))
         if name in values:
             found[f"the field {name[:_NAME_CHARS]!r} appears twice"] = None
         while name in values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -37,6 +37,19 @@ class _Leaf:
     path: Path
     binary: bool
     in_map: str | None  # the dotted path of the outermost map that it belongs to
+
+
+def field_name(field: pa.Field) -> str:
+    """The name of a field, with U+FFFD in place of bytes that are not UTF-8, of which Arrow makes no name."""
+    try:
+        return str(field.name)
+    except UnicodeDecodeError as error:
+        return error.object.decode("utf-8", "replace")
+
+
+def field_names(fields: Iterable[pa.Field]) -> list[str]:
+    """The names of the fields of a schema."""
+    return [field_name(field) for field in fields]
 
 
 def is_bytes(kind: pa.DataType) -> bool:
@@ -76,9 +89,9 @@ def select(schema: pa.Schema, wanted: Sequence[str] | None, used: str) -> Select
     """
     chosen: list[int] = []
     binary: list[str] = []
-    whole = {name for name in schema.names if is_opt_out_key(name)} | set(wanted or ())
-    skipped = set() if wanted is None else set(schema.names) - whole
-    skipped |= {field.name for field in schema if field.name not in whole and is_vector(field.type)} | {used}
+    whole = {name for name in field_names(schema) if is_opt_out_key(name)} | set(wanted or ())
+    skipped = set() if wanted is None else set(field_names(schema)) - whole
+    skipped |= {field_name(field) for field in schema if is_vector(field.type)} - whole | {used}
     leaves = [item for item in _leaves(schema) if item.path[0] not in skipped]
     # A map without its values is not a map for Arrow any more: it goes as a whole.
     maps = {item.in_map for item in leaves if item.binary and item.in_map is not None}
@@ -95,7 +108,7 @@ def select(schema: pa.Schema, wanted: Sequence[str] | None, used: str) -> Select
 def _leaves(schema: pa.Schema) -> Iterator[_Leaf]:
     ordinal = 0
     for field in schema:
-        for path, kind, in_map in _descend((field.name,), field.type, None):
+        for path, kind, in_map in _descend((field_name(field),), field.type, None):
             # The 16 bytes of a UUID are read as its text.
             named = isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
             storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
@@ -110,7 +123,7 @@ def _descend(path: Path, kind: pa.DataType, in_map: str | None) -> Iterator[tupl
     if pa.types.is_struct(inner):
         for position in range(inner.num_fields):
             child = inner.field(position)
-            yield from _descend((*path, child.name), child.type, in_map)
+            yield from _descend((*path, field_name(child)), child.type, in_map)
     elif pa.types.is_map(inner):
         whole = in_map or ".".join(path)
         yield from _descend((*path, "key"), inner.key_type, whole)

@@ -16,7 +16,7 @@ from curation.records import Locator, Payload, record_id
 from curation.sources.base import Source, SourceError, Unit
 from curation.sources.containers import Containers
 from curation.sources.failures import TooManyBytesError, failure, with_retries
-from curation.sources.leaves import is_bytes, leaf
+from curation.sources.leaves import field_name, is_bytes, leaf
 from curation.sources.metadata import normalise
 from curation.sources.redact import describe
 from curation.sources.storage import StorageConfig
@@ -160,7 +160,7 @@ class ParquetSource(Source):
         require_column(reader.names, column, "source.image_column", shown)
         kind = reader.field_type(column)
         path = (column, "bytes") if pa.types.is_struct(kind) else (column,)
-        held = kind if len(path) == 1 else next((field.type for field in kind if field.name == "bytes"), None)
+        held = kind if len(path) == 1 else next((field.type for field in kind if field_name(field) == "bytes"), None)
         found = leaf(reader.schema, path)
         if held is not None and is_bytes(held) and found is not None:
             return found

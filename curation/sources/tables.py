@@ -35,15 +35,22 @@ _SHOWN_CHARS = 1000
 _BROKEN = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
+class _ParquetFile(pq.ParquetFile):
+    def _build_nested_paths(self) -> dict[str, list[int]]:
+        """None: columns are read by ordinal here, and a name that is not UTF-8 would cost the file."""
+        return {}
+
+
 class ParquetReader:
     """An open Parquet file. Reads one row group at a time, single-threaded (workers share the machine)."""
 
     def __init__(self, files: Files, name: str) -> None:
         self._file: IO[bytes] = files.open(name)
         try:
-            self.parquet = pq.ParquetFile(self._file, buffer_size=BUFFER_BYTES, pre_buffer=False)
+            self.parquet = _ParquetFile(self._file, buffer_size=BUFFER_BYTES, pre_buffer=False)
             self.schema: pa.Schema = self.parquet.schema_arrow
-            self.names: list[str] = self.schema.names
+            self.names: list[str] = leaves.field_names(self.schema)
+            self._named = not any("\ufffd" in name for name in self.names)
             if leaves.count(self.schema) != self.parquet.metadata.num_columns:
                 raise pa.ArrowInvalid("the Arrow schema of the file does not fit its Parquet columns")
         except BaseException:
@@ -111,7 +118,7 @@ class ParquetReader:
         for field in self.schema:
             seen += leaves.count(pa.schema([field]))
             if ordinal < seen:
-                return field.name
+                return leaves.field_name(field)
         raise IndexError(ordinal)
 
     def _column(self, group: int, ordinals: Sequence[int], start: int, stop: int) -> Iterator[tuple[Any, str | None]]:
@@ -135,9 +142,11 @@ class ParquetReader:
             size = sum(facts.column(ordinal).total_uncompressed_size for ordinal in ordinals)
             batch_rows = min(max(METADATA_BATCH_BYTES * facts.num_rows // max(size, 1), 1), METADATA_BATCH)
         # By ordinal: names with dots, and names that appear twice, name more than one column.
-        yield from self.parquet.reader.iter_batches(
+        for batch in self.parquet.reader.iter_batches(
             batch_rows, row_groups=[group], column_indices=list(ordinals), use_threads=False
-        )
+        ):
+            # Not even its values are given out of a column whose name is not UTF-8.
+            yield batch if self._named else batch.rename_columns(leaves.field_names(batch.schema))
 
     def column_batches(self, group: int, ordinal: int, batch_rows: int = COLUMN_BATCH) -> Iterator[pa.Array]:
         """One Parquet column of one row group, a few rows at a time."""

@@ -76,6 +76,30 @@ def test_columns_that_may_say_an_opt_out_always_come_along(tmp_path: Path, wante
     assert json.loads(row.metadata or "") == expected | ({} if wanted == () else {"a": 1})
 
 
+@pytest.mark.parametrize("wanted", [None, ("n",)])
+def test_a_name_that_is_not_utf8_costs_no_row(tmp_path: Path, wanted: tuple[str, ...] | None) -> None:
+    table = pa.table(
+        {
+            "image": [{"bytes": b"one", "cafx": 1}, {"bytes": b"two", "cafx": 2}],
+            "cafx": ["a", "b"],
+            "info": [{"cafx": 1, "noai": True}, {"cafx": 2, "noai": False}],
+            "n": [1, 2],
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet", store_schema=False)
+    (tmp_path / "a.parquet").write_bytes((tmp_path / "a.parquet").read_bytes().replace(b"cafx", b"ca\xe9x"))
+    source = open_source(ParquetConfig(path=str(tmp_path), metadata_columns=wanted))
+    rows = listed(source)
+    name = "ca\ufffdx"
+    every = [
+        {name: "a", "info": {name: 1, "noai": True}, "n": 1},
+        {name: "b", "info": {name: 2, "noai": False}, "n": 2},
+    ]
+    expected = every if wanted is None else [{"n": 1}, {"n": 2}]
+    assert [json.loads(row.metadata or "") for row in rows] == expected
+    assert [item.data for item in source.read(rows)] == [b"one", b"two"]
+
+
 def test_a_missing_or_wrong_column_is_a_clear_error(tmp_path: Path) -> None:
     pq.write_table(pa.table({"Image": [b"x"], "imgs": [b"y"], "link": ["u"]}), tmp_path / "a.parquet")
     with pytest.raises(

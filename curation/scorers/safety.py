@@ -70,7 +70,7 @@ class SafetyScorer(Scorer):
     }
     needs = ("sha256", "phash", "phash_degenerate", "metadata", "data_mining")
     needs_pixels = False
-    version = 2
+    version = 3
 
     def __init__(self, config: SafetyConfig) -> None:
         super().__init__(config)

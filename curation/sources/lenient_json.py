@@ -4,6 +4,7 @@
 |---|---|
 | bytes that are not UTF-8 | all of it, with U+FFFD in their place; told |
 | an integer of any length | the integer; as text from `_MAX_DIGITS` digits on, which Python takes no number from |
+| a key twice in an object | the last, or one that is an opt-out |
 | text after the value (NUL bytes, a second object) | the value, and opt-outs in the text after it; told |
 | otherwise damaged, nested too deep | the opt-outs that are plainly written in it; told |
 """
@@ -14,7 +15,7 @@ import json
 import re
 from typing import Any
 
-from curation.rights import opt_outs_in_json
+from curation.rights import opt_outs_in_json, opted_out
 from curation.sources.arrow_values import add_problems
 
 _MAX_DIGITS = 640
@@ -40,7 +41,14 @@ def _integer(digits: str) -> int | str:
     return int(digits) if len(digits) < _MAX_DIGITS else digits
 
 
-DECODER = json.JSONDecoder(parse_int=_integer)
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        values.update(pair for pair in pairs if opted_out(dict([pair])))
+    return values
+
+
+DECODER = json.JSONDecoder(parse_int=_integer, object_pairs_hook=_object)
 """Of text that is UTF-8; raises ValueError and RecursionError as all decoders of JSON do."""
 
 

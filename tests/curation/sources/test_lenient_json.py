@@ -10,6 +10,11 @@ def test_what_is_right_is_read_as_it_is() -> None:
     assert loads(b"7") == (7, None)
 
 
+def test_of_a_key_twice_an_opt_out_counts() -> None:
+    row = b'[{"noai": true, "a": 1, "noai": false, "a": 2}, {"noai": false, "noai": true}]'
+    assert loads(row) == ([{"noai": True, "a": 2}, {"noai": True}], None)
+
+
 def test_an_opt_out_after_the_object_replaces_one_that_is_none() -> None:
     assert loads(b'{"noai": false} {"noai": true}') == ({"noai": True}, "text after the JSON object")
 

@@ -118,10 +118,13 @@ def clean_url(value: Any) -> str | None:
 
 
 def tsv_rows(text: TextIO, header: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(index, values): one row a line. TSV has no quoting: a quote is a character like others."""
+    """(index, values): one row a line after the first that is not blank, which is the header. TSV has no quoting: a
+    quote is a character like others."""
     index = 0
-    for number, line in lines(text):
-        if number == 0 or line == "":
+    numbered = lines(text)
+    next((line for _, line in numbered if line is None or line.strip()), None)
+    for number, line in numbered:
+        if line == "":
             continue
         yield index, too_long() if line is None else checked(fields_of(header, line.split("\t"), number + 1), line)
         index += 1

@@ -6,7 +6,6 @@ import gzip
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ LIST_SUFFIXES = (*PARQUET_SUFFIXES, *_TEXT_SUFFIXES, *(f"{suffix}{_GZIP_SUFFIX}"
 """What a folder is searched for. A single file may also be `.json` (an array of objects, or JSON lines)."""
 
 SAMPLE_ROWS = 1000
-"""JSON records whose keys are taken for the columns of the list."""
+"""JSON records whose keys are taken for the columns of the list; the column of URLs is looked for in all."""
 
 
 def is_parquet(name: str) -> bool:
@@ -83,8 +82,13 @@ def list_columns(files: Files, name: str, url_column: str) -> list[str] | None:
         return [url_column]
     if kind == "json":
         keys: dict[str, None] = {}
-        for _, values in islice(text_rows(files, name, url_column), SAMPLE_ROWS):
-            keys.update(dict.fromkeys(values))
+        for count, (_, values) in enumerate(text_rows(files, name, url_column)):
+            if count < SAMPLE_ROWS:
+                keys.update(dict.fromkeys(values))
+            elif url_column in keys:
+                break
+            elif url_column in values:  # the first may all be bad; a list is refused only when no record has a URL
+                keys[url_column] = None
         return list(keys) if keys else None
     with open_text(files, name) as text:
         if kind == "csv":
@@ -94,7 +98,8 @@ def list_columns(files: Files, name: str, url_column: str) -> list[str] | None:
 
 
 def _first_line(text: Any) -> str:
-    return next(lines(text), (0, ""))[1] or ""
+    """That is not blank; '' when there is none, or it is too long."""
+    return next((line for _, line in lines(text) if line is None or line.strip()), None) or ""
 
 
 class UrlColumn:

@@ -74,6 +74,57 @@ def test_a_caption_that_quotes_a_link_on_its_own_line_is_one_row() -> None:
     assert row == {"url": "http://h/0", "caption": "see\nhttp://elsewhere/x\nfor more"}
 
 
+@pytest.mark.parametrize(
+    ("header", "lines", "urls"),
+    [
+        # One column: what follows a quote is a row, also where the list's other quote closes it.
+        (
+            "url",
+            ['"http://h/0.jpg', *(f"http://h/{n}.jpg" for n in range(1, 9)), 'http://h/9.jpg"', "http://h/10.jpg"],
+            ['"http://h/0.jpg', *(f"http://h/{n}.jpg" for n in range(1, 9)), 'http://h/9.jpg"', "http://h/10.jpg"],
+        ),
+        # Rows with fewer fields than the header.
+        (
+            "url,caption,w",
+            ['http://h/0.jpg,"big', "http://h/1.jpg,cap", 'http://h/2.jpg,pipe 12"', "http://h/3.jpg,x,3"],
+            [f"http://h/{n}.jpg" for n in range(4)],
+        ),
+        # URLs that the downloader refuses or mends are URLs.
+        *(
+            (
+                "id,url",
+                [f'1,"{url}0.jpg', f"2,{url}1.jpg", f'3,{url}2.jpg"'],
+                [f'"{url}0.jpg', f"{url}1.jpg", f'{url}2.jpg"'],
+            )
+            for url in ("http://h/", "ftp://h/", " http://h/", "h/", "//h/", "HTTPS://h/")
+        ),
+        *(
+            ("url,n", [f'{url}0.jpg,"1', f"{url}1.jpg,2", f'{url}2.jpg,3"'], [f"{url}{n}.jpg" for n in range(3)])
+            for url in ("http://h/", "ftp://h/", " http://h/", "h/", "//h/", "s3://b/")
+        ),
+        # The quote comes before the URL, and closes on the next line.
+        ("caption,url", ['"big,http://h/0', 'pipe 12",http://h/1'], ["http://h/0", "http://h/1"]),
+        ("url", ['"http://h/a b', 'no url"'], ['"http://h/a b', 'no url"']),
+    ],
+)  # fmt: skip
+def test_every_line_with_a_url_in_its_column_is_a_row(header: str, lines: list[str], urls: list[str]) -> None:
+    found = values("\n".join([header, *lines]))
+    assert [row["url"] for row in found] == urls
+    assert [row.get(PROBLEM) for row in found] == [f"line 2: {STRAY}", *[None] * (len(lines) - 1)]
+
+
+def test_a_quoted_url_may_have_blank_lines_about_it() -> None:
+    assert values('url,caption\n"\nhttp://h/0.jpg\n","and\nso, on"\n') == [
+        {"url": "\nhttp://h/0.jpg\n", "caption": "and\nso, on"}
+    ]
+
+
+def test_blank_lines_before_the_header() -> None:
+    text = "\n \t\n\r\nurl,caption\nhttp://h/0,x\n"
+    assert csv_header(io.StringIO(text, newline="")) == ["url", "caption"]
+    assert rows(text) == [(0, {"url": "http://h/0", "caption": "x"})]
+
+
 @pytest.mark.parametrize(("extra", "whole"), [(0, True), (1, False)])
 def test_the_bound_of_lines(extra: int, whole: bool) -> None:
     text = 'url,caption\nu,"' + "\n".join(["x"] * (MAX_FIELD_LINES + 1 + extra)) + '"\nv,w\n'

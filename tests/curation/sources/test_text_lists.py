@@ -72,6 +72,10 @@ def test_tsv_has_no_quotes() -> None:
     assert found[4000][1]["caption"] == '"a" b"'
 
 
+def test_tsv_with_blank_lines_before_the_header() -> None:
+    assert list(tsv_rows(text("\n \r\nurl\tn\n\nu\t1\n"), ["url", "n"])) == [(0, {"url": "u", "n": "1"})]
+
+
 def test_url_lines() -> None:
     assert list(url_rows(text("u\n\n  v  \r\nx\udce9\n"), "url")) == [
         (0, {"url": "u"}), (2, {"url": "v"}), (3, {"url": "x\udce9", PROBLEM: "url: not UTF-8"})

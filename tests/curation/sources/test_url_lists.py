@@ -36,6 +36,10 @@ def test_other_suffixes_are_refused(name: str) -> None:
         ("f.csv", b"", None),
         ("g.tsv", b"", None),
         ("h.txt", b"", ["url"]),
+        ("j.csv", b"\n \r\nurl,n\n", ["url", "n"]),
+        ("k.tsv", b"\n \r\nurl\tn\nu\t1\n", ["url", "n"]),
+        ("l.jsonl", b'{"n": 1}\n' * 1500 + b'{"url": "u", "late": 1}\n', ["n", "url"]),
+        ("m.jsonl", b'{"n": 1}\n' * 1500, ["n"]),
         ("i.csv.gz", gzip.compress(b"url,n\n", mtime=0), ["url", "n"]),
     ],
 )

@@ -3,25 +3,31 @@
 The file is read through once, and 20 bytes a row are kept: a hash of the name, and where the row is. Rows are then
 read where they are needed, neighbours together. So a file of ten million rows takes 200 MB in a process that lists,
 however long its rows are, and about a minute, once.
+
+Text is UTF-8, or UTF-16 or UTF-32 with a byte order mark; lines end in LF, CR LF, or CR. CSV is split as
+`curation.sources.csv_rows` has it, with file names for keys, so that a stray quote costs its own row at most: it is
+left out, and the image gets a `metadata_problem`. In names a backslash may stand for `/`, and a `/` or `./` in front
+does not count.
 """
 
 from __future__ import annotations
 
-import csv
+import codecs
 import hashlib
 import logging
 import re
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from curation.sources.arrow_values import PROBLEM
+from curation.sources.csv_rows import Keys, Records, stray_fields
 from curation.sources.filesystem import Files
 from curation.sources.lenient_json import loads_row
-from curation.sources.names import escape_name
+from curation.sources.names import IMAGE_EXTENSIONS, escape_name, split_extension
 from curation.sources.redact import describe
 from curation.sources.sidecars import table_folders
 
@@ -30,11 +36,16 @@ MAX_ROW_BYTES = 256 << 10
 
 _BLOCK_BYTES = 4 << 20
 _MAX_GAP_BYTES = 64 << 10
-_MAX_QUOTED_LINES = 100
 _MAX_REPEATS = 16
 
-_CLOSED = re.compile(rb'(^|,)"(?:[^"]|"")*"')
-_OPENED = re.compile(rb'(?:^|,)"')
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_IMAGE = re.compile(rf"\.(?:{'|'.join(IMAGE_EXTENSIONS)})(?![a-z0-9/])", re.IGNORECASE)
 
 log = logging.getLogger(__name__)
 
@@ -60,23 +71,31 @@ class MetadataTable:
 
     def __init__(self, name: str, size: int, read: ReadRange) -> None:
         self._read = read
+        self._name = name
+        head = read(0, min(size, 4))
+        mark, self._encoding = next((item for item in _MARKS if head.startswith(item[0])), (b"", "utf-8"))
+        lines = _lines(size, read, len(mark), self._encoding)
         self._columns: list[str] | None = None
-        is_csv = name.lower().endswith(".csv")
         hashes, offsets, sizes = array("Q"), array("Q"), array("L")
-        bad = 0
-        for offset, record in _quoted(_lines(size, read)) if is_csv else _lines(size, read):
-            if is_csv and self._columns is None:
-                self._columns = _fields(record.removeprefix(b"\xef\xbb\xbf")) or []
-                continue
+        bad, stray = 0, array("Q")
+        for offset, record, problem in self._csv(lines) if name.lower().endswith(".csv") else _unsplit(lines):
             row = self._parse(record)
             names = _names(row) if row is not None else []
-            bad += not names and (not record or not record.isspace())
+            bad += not names and (not record or bool(self._text(record).strip()))
+            if problem:
+                stray.append(offset)
             for item in names:
                 hashes.append(_hash(item))
                 offsets.append(offset)
                 sizes.append(len(record))
         if bad:
             log.warning("%s: %d rows have no file_name, or cannot be read; they say nothing of any image", name, bad)
+        if stray:
+            log.warning(
+                "%s: in %d rows a quote begins a field and none ends it (the first is at byte %d); each is taken for a "
+                "row of its own",
+                name, len(stray), stray[0],
+            )  # fmt: skip
         order = np.argsort(np.asarray(hashes, np.uint64), kind="stable")
         self._hashes = np.asarray(hashes, np.uint64)[order]
         self._offsets = np.asarray(offsets, np.uint64)[order]
@@ -109,15 +128,32 @@ class MetadataTable:
                     found.setdefault(name, []).append({key: row[key] for key in row if not _is_name(key)})
         return found
 
+    def _csv(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes, str | None]]:
+        texts = ((line, self._text(line[1]) if line[1] else None) for line in lines)
+        records = Records(texts, Keys(_is_name, _looks_like_name, one_line=False))
+        self._columns = records.header
+        for record in records:
+            yield record.places[0][0], b"".join(data for _, data in record.places), record.problem
+
+    def _text(self, record: bytes) -> str:
+        """Without the end of its line; bytes that are not UTF-8 are lone surrogates, as in names of files."""
+        errors = "surrogateescape" if self._encoding == "utf-8" else "replace"
+        return record.decode(self._encoding, errors).rstrip("\r\n")
+
     def _parse(self, record: bytes) -> dict[str, Any] | None:
         if not record.strip():
             return None
+        if self._columns is None and self._encoding != "utf-8":
+            record = self._text(record).encode("utf-8", "replace")
         if self._columns is None:
             return loads_row(record)
-        fields = _fields(record)
-        if fields is None:
-            return None
-        return {name: value for name, value in zip(self._columns, fields, strict=False) if name and value != ""}
+        fields, stray = stray_fields(self._text(record))
+        if stray is not None:
+            fields[stray] = fields[stray][1:]
+        row = {name: value for name, value in zip(self._columns, fields, strict=False) if name and value != ""}
+        if stray is not None:
+            row[PROBLEM] = f"{self._name.rpartition('/')[2]}: a quote begins a field and none ends it"
+        return row
 
 
 def rows_of(names: Sequence[str], tables: Mapping[str, Sequence[MetadataTable]]) -> dict[str, list[dict[str, Any]]]:
@@ -170,10 +206,33 @@ def _is_name(key: str) -> bool:
 
 
 def _names(row: Mapping[str, Any]) -> list[str]:
-    """The files that a row is about, escaped."""
+    """The names that the files that a row is about may have, escaped."""
     values = [value for key, value in row.items() if _is_name(key)]
     flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
-    return [plain_name(escape_name(item)) for item in flat if isinstance(item, str) and item]
+    names: dict[str, None] = {}
+    for item in flat:
+        if not isinstance(item, str) or not item:
+            continue
+        names[plain_name(escape_name(item))] = None
+        if "\\" in item or item[0] == "/":
+            names[plain_name(escape_name(item.replace("\\", "/").lstrip("/")))] = None
+    return [name for name in names if name]
+
+
+def _looks_like_name(text: str, own: str | None) -> bool:
+    """Whether text has the extension of an image, or of the name in its row; or a digit, if that name has one and no
+    extension."""
+    text = text.strip()
+    if not text or (any(map(str.isspace, text)) and not (own and any(map(str.isspace, own.strip())))):
+        return False
+    if _IMAGE.search(text):
+        return True
+    if own is None:
+        return False
+    extension = split_extension(own.strip())[1]
+    if extension:
+        return split_extension(text)[1] == extension
+    return any(map(str.isdigit, own)) and any(map(str.isdigit, text))
 
 
 def plain_name(name: str) -> str:
@@ -187,61 +246,34 @@ def _hash(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
-def _fields(record: bytes) -> list[str] | None:
-    try:
-        return next(csv.reader([record.decode("utf-8", "replace").rstrip("\r\n")], strict=False), [])
-    except csv.Error:
-        return None
+def _unsplit(lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes, None]]:
+    return ((offset, line, None) for offset, line in lines)
 
 
-def _lines(size: int, read: ReadRange) -> Iterator[tuple[int, bytes]]:
-    """(offset, line with its end); nothing for a line of more than `MAX_ROW_BYTES`."""
-    rest, start, skipping = b"", 0, False
-    for position in range(0, size, _BLOCK_BYTES):
+def _lines(size: int, read: ReadRange, start: int, encoding: str) -> Iterator[tuple[int, bytes]]:
+    """(offset, line with its end) from an offset on; nothing for a line of more than `MAX_ROW_BYTES`."""
+    cr, lf = "\r".encode(encoding), "\n".encode(encoding)
+    width = len(lf)
+    ends = re.compile(b"|".join(map(re.escape, (cr + lf, cr, lf))))
+    rest, skipping = b"", False
+    for position in range(start, size, _BLOCK_BYTES):
         data = rest + read(position, min(_BLOCK_BYTES, size - position))
         begin = 0
-        while (end := data.find(b"\n", begin) + 1) > 0:
+        for match in ends.finditer(data):
+            end = match.end()
+            if match.start() % width:  # in the midst of two characters
+                continue
+            if end == len(data) and match[0] == cr and position + _BLOCK_BYTES < size:
+                break  # a line feed may follow
             fits = not skipping and end - begin <= MAX_ROW_BYTES
             yield start + begin, data[begin:end] if fits else b""
             skipping = False
             begin = end
         rest, start = data[begin:], start + begin
         if len(rest) > MAX_ROW_BYTES:
-            rest, start, skipping = b"", start + len(rest), True
+            rest, start, skipping = rest[-width:], start + len(rest) - width, True
     if rest or skipping:
         yield start, b"" if skipping else rest
-
-
-def _quoted(lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Lines joined where a quoted field runs on. A quote that is not closed within 100 lines is taken to end with its
-    line."""
-    waiting: deque[tuple[int, bytes]] = deque()
-    while (line := waiting.popleft() if waiting else next(lines, None)) is not None:
-        offset, first = line
-        inside, size, used = _is_open(first, False), len(first), 0
-        while inside and used < _MAX_QUOTED_LINES and size <= MAX_ROW_BYTES:
-            if used == len(waiting):
-                line = next(lines, None)
-                if line is None:
-                    break
-                waiting.append(line)
-            inside = _is_open(waiting[used][1], True)
-            size += len(waiting[used][1])
-            used += 1
-        rest = [] if inside else [waiting.popleft()[1] for _ in range(used)]
-        yield offset, b"".join([first, *rest])
-
-
-def _is_open(line: bytes, inside: bool) -> bool:
-    """Whether a line ends inside a quoted field, having begun inside one or not."""
-    if inside:
-        line = line.replace(b'""', b"")
-        end = line.find(b'"')
-        if end < 0:
-            return True
-        comma = line.find(b",", end)
-        line = line[comma:] if comma >= 0 else b""
-    return _OPENED.search(_CLOSED.sub(rb"\1", line)) is not None
 
 
 def _runs(wanted: Sequence[tuple[int, int, str]]) -> Iterator[list[tuple[int, int, str]]]:

@@ -1,3 +1,4 @@
+import codecs
 import json
 import time
 import tracemalloc
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 import curation.sources.metadata_tables as metadata_tables
 from curation.sources.filesystem import Files
 from curation.sources.metadata_tables import MAX_ROW_BYTES, MetadataTable, cached_table, rows_of
+
+STRAY = "a quote begins a field and none ends it"
 
 
 def table(name: str, data: bytes) -> MetadataTable:
@@ -59,10 +62,100 @@ def test_csv_with_quotes_of_every_kind() -> None:
         "b.jpg": [{"text": 'two\r\nlines, "quoted"', "n": "2"}],
         "c.jpg": [{"text": '5" pipe', "n": "3"}],
         "d.jpg": [{"text": '6" pipe', "n": "4"}],
-        "e.jpg": [{"text": "never closed,5"}],
+        "e.jpg": [{"text": "never closed", "n": "5", "metadata_problem": f"metadata.csv: {STRAY}"}],
         "f0.jpg": [{"text": "x", "n": "0"}],
         "f299.jpg": [{"text": "x", "n": "299"}],
     }
+
+
+@pytest.mark.parametrize(
+    ("header", "lines"),
+    [
+        # The quote that closes the first one is three rows on, in a field of text, or at the end of its line.
+        ("file_name,caption,noai", ['{0},"12,true', "{1},x,true", '{2},13",true', "{3},y,true"]),
+        ("file_name,noai,caption", ['{0},true,"12', "{1},true,x", '{2},true,13"', "{3},true,y"]),
+        # Names after the text; the first quote is closed on the very next line.
+        ("caption,file_name,noai", ['"12,{0},true', '13",{1},true', "x,{2},true", "y,{3},true"]),
+        ("caption,file_name,noai", ['"12,{0},true', "x,{1},true", '13",{2},true', "y,{3},true"]),
+        # The quote is at the name.
+        ("file_name,noai", ['"{0},true', "{1},true", '{2},true"', "{3},true"]),
+        # Rows with fewer fields than the header.
+        ("file_name,noai,caption,n", ['{0},true,"12', "{1},true", '{2},true,13"', "{3},true"]),
+        # Blank lines are before the header and between rows.
+        ("\n \nfile_name,noai,caption", ['{0},true,"12', "", "{1},true,x", "", '{2},true,13"', "{3},true,y"]),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("name", ["{}.jpg", "a {}.JPG", "x/{}.png", "{}.jpg?w=3", "{}.jpg_large", "{}.odd", "img{}"])
+def test_a_stray_quote_hides_no_row_and_no_opt_out(
+    header: str, lines: list[str], end: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if lines[0].startswith('"'):  # only the row's own name, before the quote, tells that such a name is one
+        name = {"a {}.JPG": "a{}.JPG", "{}.odd": "{}.jxl", "img{}": "img{}.tif"}.get(name, name)
+    names = [name.format(n) for n in range(4)]
+    data = end.join([header, *lines, ""]).format(*names).encode()
+    found = table("d/metadata.csv", data).rows(names)
+    assert set(found) == set(names)
+    # The quote that is left over at the end of a field stays; an opt-out is judged without it.
+    assert [found[item][0]["noai"].rstrip('"') for item in names] == ["true"] * 4
+    assert [found[item][0].get("metadata_problem") for item in names] == [f"metadata.csv: {STRAY}", None, None, None]
+    assert "d/metadata.csv: in 1 rows a quote begins a field and none ends it" in caplog.text
+    assert "no file_name" not in caplog.text
+
+
+def test_quoted_lines_that_name_images_in_passing_stay_together(caplog: pytest.LogCaptureFixture) -> None:
+    data = b'file_name,text\na.jpg,"see\nb.jpg\n\nand, so on"\nb.jpg,"2, 3\r\n4, 5"\n'
+    assert table("metadata.csv", data).rows(["a.jpg", "b.jpg"]) == {
+        "a.jpg": [{"text": "see\nb.jpg\n\nand, so on"}],
+        "b.jpg": [{"text": "2, 3\r\n4, 5"}],
+    }
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding"),
+    [
+        (b"", "utf-8"),
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"),
+        (codecs.BOM_UTF32_LE, "utf-32-le"),
+        (codecs.BOM_UTF32_BE, "utf-32-be"),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("block", [12, 1000, 4 << 20])
+def test_encodings_and_ends_of_lines(
+    mark: bytes, encoding: str, end: str, block: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(metadata_tables, "_BLOCK_BYTES", block)
+    text = "\u0d0a\u0a0d \U0001f408 \u0d00\u000b\u0a00"  # bytes of line ends in other places
+    names = [f"caf\u00e9\u0d0a {n}.jpg" for n in range(30)]
+    lines = ["", "file_name,text,noai", *(f'{name},"{text}, {n}",true' for n, name in enumerate(names)), ""]
+    found = table("metadata.csv", mark + end.join(lines).encode(encoding)).rows(names)
+    assert found == {name: [{"text": f"{text}, {n}", "noai": "true"}] for n, name in enumerate(names)}
+    rows = [{"file_name": name, "text": text, "n": n} for n, name in enumerate(names)]
+    lines = [*(json.dumps(row, ensure_ascii=False) for row in rows), ""]
+    found = table("metadata.jsonl", mark + end.join(lines).encode(encoding)).rows(names)
+    assert found == {name: [{"text": text, "n": n}] for n, name in enumerate(names)}
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("block", [1000, 1001, 1 << 20])
+def test_what_follows_a_line_that_is_too_long(end: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_tables, "_BLOCK_BYTES", block)
+    for extra in range(4):
+        long = json.dumps({"file_name": "b.jpg", "pad": "x" * (MAX_ROW_BYTES // 1000 * 1000 + 970 + extra)})
+        data = end.join(['{"file_name": "a.jpg"}', long, '{"file_name": "c.jpg", "n": 1}']).encode()
+        assert table("metadata.jsonl", data).rows(["a.jpg", "b.jpg", "c.jpg"]) == {"a.jpg": [{}], "c.jpg": [{"n": 1}]}
+
+
+def test_names_as_other_systems_write_them() -> None:
+    data = b"file_name,noai\nsub\\a.jpg,1\n/b.jpg,2\n\\sub\\c.jpg,3\n.\\d.jpg,4\nx\\e.jpg,5\ncaf\xe9.jpg,6\n"
+    names = ["sub/a.jpg", "b.jpg", "/b.jpg", "sub/c.jpg", "d.jpg", "x\\\\e.jpg", "caf\\xe9.jpg"]
+    found = table("metadata.csv", data).rows(names)
+    assert [found[name][0]["noai"] for name in names] == ["1", "2", "2", "3", "4", "5", "6"]
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b'"', b"a,b\n1,2\n", b'file_name\n"' + b"x" * 200_000, bytes(5000)])

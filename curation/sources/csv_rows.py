@@ -11,7 +11,8 @@ It is taken for a stray quote, and its line for a row in which the quote is a ch
 - it is a URL, and has text on more than one line.
 
 Then the following lines are rows of their own, and the row says so, with its line number, under `metadata_problem`.
-So a quoted caption in which a line begins with a URL and a comma is cut; one with a URL alone on its line is not.
+So a quoted caption in which a line begins with a URL and a comma is cut; one in which a URL is alone on its line is
+not, and the row says under `metadata_problem` that it holds such a line.
 Blank lines, also before the header, are no rows.
 """
 
@@ -28,6 +29,9 @@ from curation.sources.text_lists import checked, fields_of, lines, too_long
 
 MAX_FIELD_LINES = 256
 MAX_FIELD_CHARS = 64 * 1024
+
+STRAY = "a quote begins a field here and none ends it; taken for a character"
+DOUBTFUL = "a quoted field holds a line that may be a row; taken for text of this one"
 
 P = TypeVar("P")
 
@@ -126,19 +130,19 @@ class Records(Generic[P]):
             return Record([place], fields, line, None)
         joined = self._join(line, fields)
         if joined is not None:
-            places, text = joined
-            return Record([place, *places], _split(text)[0], text, None)
-        problem = "a quote begins a field here and none ends it; taken for a character"
-        return Record([place], stray_fields(line)[0], line, problem)
+            places, text, doubtful = joined
+            return Record([place, *places], _split(text)[0], text, DOUBTFUL if doubtful else None)
+        return Record([place], stray_fields(line)[0], line, STRAY)
 
-    def _join(self, line: str, before: list[str]) -> tuple[list[P], str] | None:
+    def _join(self, line: str, before: list[str]) -> tuple[list[P], str, bool] | None:
         """The other lines of the record that begins with a line in which a quoted field stays open after some fields,
-        and its text; None when that quote is stray, and then nothing was taken."""
+        its text, and whether one of them may be a row; None when that quote is stray, and then nothing was taken."""
         own = before[self._key] if self._key is not None and self._key < len(before) else None
         if own is None and self._is_whole_row(line, len(before)):
             return None
         taken: list[tuple[P, str | None]] = []
         text = line
+        doubtful = False
         while len(taken) < MAX_FIELD_LINES and len(text) <= MAX_FIELD_CHARS:
             item = self._waiting.popleft() if self._waiting else next(self._source, None)
             if item is None:
@@ -148,8 +152,11 @@ class Records(Generic[P]):
             if following is None:
                 break
             end = _closing(following, 0)
-            if self._is_row(following if end < 0 else following[:end], own):
+            inside = following if end < 0 else following[:end]
+            if self._is_row(inside, own):
                 break
+            if self._key is not None and len(before) != self._key:
+                doubtful = doubtful or self._keys.looks_like(inside, own)
             text = f"{text}\n{following}"
             if end < 0:
                 continue
@@ -159,7 +166,7 @@ class Records(Generic[P]):
             if opened is None:
                 if self._keys.one_line and self._key is not None and "\n" in "".join(fields[self._key :][:1]).strip():
                     break
-                return [place for place, _ in taken], text
+                return [place for place, _ in taken], text, doubtful
         self._waiting.extendleft(reversed(taken))
         return None
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from curation.sources.arrow_values import PROBLEM
-from curation.sources.csv_rows import Keys, Records, stray_fields
+from curation.sources.csv_rows import DOUBTFUL, Keys, Records, stray_fields
 from curation.sources.filesystem import Files
 from curation.sources.lenient_json import loads_row
 from curation.sources.names import IMAGE_EXTENSIONS, escape_name, split_extension
@@ -77,12 +77,14 @@ class MetadataTable:
         lines = _lines(size, read, len(mark), self._encoding)
         self._columns: list[str] | None = None
         hashes, offsets, sizes = array("Q"), array("Q"), array("L")
-        bad, stray = 0, array("Q")
+        bad, stray, doubtful = 0, array("Q"), 0
         for offset, record, problem in self._csv(lines) if name.lower().endswith(".csv") else _unsplit(lines):
             row = self._parse(record)
             names = _names(row) if row is not None else []
             bad += not names and (not record or bool(self._text(record).strip()))
-            if problem:
+            if problem == DOUBTFUL:
+                doubtful += 1
+            elif problem:
                 stray.append(offset)
             for item in names:
                 hashes.append(_hash(item))
@@ -96,6 +98,8 @@ class MetadataTable:
                 "row of its own",
                 name, len(stray), stray[0],
             )  # fmt: skip
+        if doubtful:
+            log.warning("%s: in %d rows %s", name, doubtful, DOUBTFUL)
         order = np.argsort(np.asarray(hashes, np.uint64), kind="stable")
         self._hashes = np.asarray(hashes, np.uint64)[order]
         self._offsets = np.asarray(offsets, np.uint64)[order]

@@ -69,9 +69,12 @@ def test_quoted_fields_may_hold_lines_delimiters_and_quotes() -> None:
     ]
 
 
-def test_a_caption_that_quotes_a_link_on_its_own_line_is_one_row() -> None:
+def test_a_caption_that_quotes_a_link_on_its_own_line_is_one_row_and_says_so() -> None:
     (row,) = values('url,caption\nhttp://h/0,"see\nhttp://elsewhere/x\nfor more"\n')
-    assert row == {"url": "http://h/0", "caption": "see\nhttp://elsewhere/x\nfor more"}
+    doubt = "line 2: a quoted field holds a line that may be a row; taken for text of this one"
+    assert row == {"url": "http://h/0", "caption": "see\nhttp://elsewhere/x\nfor more", PROBLEM: doubt}
+    (row,) = values('url,caption\nhttp://h/0,"see it at\nour http://elsewhere/x\nfor more"\n')
+    assert row == {"url": "http://h/0", "caption": "see it at\nour http://elsewhere/x\nfor more"}
 
 
 @pytest.mark.parametrize(

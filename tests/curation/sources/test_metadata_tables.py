@@ -109,7 +109,9 @@ def test_quoted_lines_that_name_images_in_passing_stay_together(caplog: pytest.L
         "a.jpg": [{"text": "see\nb.jpg\n\nand, so on"}],
         "b.jpg": [{"text": "2, 3\r\n4, 5"}],
     }
-    assert not caplog.records
+    assert [record.getMessage() for record in caplog.records] == [
+        "metadata.csv: in 1 rows a quoted field holds a line that may be a row; taken for text of this one"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,9 @@ def csv_rows(text: TextIO, url_column: str) -> Iterator[tuple[int, dict[str, Any
         yield index, values
 
 
-def csv_header(text: TextIO) -> list[str]:
+def csv_header(text: TextIO, url_column: str) -> list[str]:
     """The names of the columns; none for an empty list."""
-    return Records(lines(text), _url_keys("")).header
+    return Records(lines(text), _url_keys(url_column)).header
 
 
 def stray_fields(text: str) -> tuple[list[str], int | None]:
@@ -110,8 +110,11 @@ class Records(Generic[P]):
         self._waiting: deque[tuple[P, str | None]] = deque()
         first = next(self, None)
         if first is not None:
-            self.header = first.fields
-            self._key = next((n for n, name in enumerate(self.header) if keys.is_column(name)), None)
+            self._head(first.fields)
+
+    def _head(self, header: list[str]) -> None:
+        self.header = header
+        self._key = next((n for n, name in enumerate(header) if self._keys.is_column(name)), None)
 
     def __iter__(self) -> Iterator[Record[P]]:
         return self
@@ -128,6 +131,8 @@ class Records(Generic[P]):
         fields, opened = _split(line)
         if opened is None:
             return Record([place], fields, line, None)
+        if not self.header:  # what it is if its quote is stray, so that the rows after it are told from its lines
+            self._head(stray_fields(line)[0])
         joined = self._join(line, fields)
         if joined is not None:
             places, text, doubtful = joined

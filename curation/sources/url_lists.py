@@ -92,7 +92,7 @@ def list_columns(files: Files, name: str, url_column: str) -> list[str] | None:
         return list(keys) if keys else None
     with open_text(files, name) as text:
         if kind == "csv":
-            return csv_header(text) or None
+            return csv_header(text, url_column) or None
         line = _first_line(text)
         return line.split("\t") if line else None
 

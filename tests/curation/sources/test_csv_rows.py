@@ -124,7 +124,7 @@ def test_a_quoted_url_may_have_blank_lines_about_it() -> None:
 
 def test_blank_lines_before_the_header() -> None:
     text = "\n \t\n\r\nurl,caption\nhttp://h/0,x\n"
-    assert csv_header(io.StringIO(text, newline="")) == ["url", "caption"]
+    assert csv_header(io.StringIO(text, newline=""), "url") == ["url", "caption"]
     assert rows(text) == [(0, {"url": "http://h/0", "caption": "x"})]
 
 
@@ -157,8 +157,18 @@ def test_lists_without_rows(text: str) -> None:
 
 
 def test_headers() -> None:
-    assert csv_header(io.StringIO('"a,b",c\n1,2')) == ["a,b", "c"]
-    assert csv_header(io.StringIO("")) == []
+    assert csv_header(io.StringIO('"a,b",c\n1,2'), "url") == ["a,b", "c"]
+    assert csv_header(io.StringIO(""), "url") == []
+
+
+def test_a_stray_quote_in_the_header_swallows_no_row() -> None:
+    text = 'url,"size\nhttp://h/0,5\nhttp://h/1,6"\n'
+    assert csv_header(io.StringIO(text), "url") == ["url", '"size']
+    assert values(text) == [
+        {"url": "http://h/0", '"size': "5"},
+        {"url": "http://h/1", '"size': '6"'},
+    ]
+    assert values('url,"size\n(px)"\nhttp://h/0,5\n') == [{"url": "http://h/0", "size\n(px)": "5"}]
 
 
 field = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=8)

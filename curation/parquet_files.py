@@ -114,4 +114,6 @@ def _kind(type_: pa.DataType) -> str:
 def read_parquet(file: IO[bytes] | Any, columns: Sequence[str] | None = None) -> pa.Table:
     """A whole file, or some of its columns, with its schema metadata; see `open_parquet`."""
     with open_parquet(file) as parquet:
-        return parquet.read(columns=None if columns is None else list(columns))
+        table = parquet.read(columns=None if columns is None else list(columns))
+    stated = {key: value for key, value in (table.schema.metadata or {}).items() if key != FOOTER_KEY}
+    return table.replace_schema_metadata(stated or None)

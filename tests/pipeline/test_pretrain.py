@@ -225,7 +225,7 @@ def test_a_second_process_is_refused(tmp_path: Path, capsys: Captured) -> None:
     try:
         assert f"another process is working in {output}" in refused(capsys, write_recipe(output))
     finally:
-        os.close(lock)
+        lock.close()
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_a_message(tmp_path: Path, capsys: Captured) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curation.sources.base import Source, Unit
-from pipeline.plan import CHUNKS, make_plan
+from curation.sources.unused import Unused
+from pipeline.plan import CHUNKS, UnitListing, make_plan
 from pipeline.rundir import RunConflictError
 from pipeline.source_check import LISTING, SOURCE_RECORD, _changes, check_source
 from pipeline.storage import Storage
@@ -38,7 +39,9 @@ def units(files: list[tuple[str, int | None]]) -> list[Unit]:
 
 def begin(storage: Storage) -> None:
     check_source(storage, SOURCE, units(FILES))
-    make_plan(storage, SOURCE, units(FILES), 8, lambda items: ((number, []) for number, _ in items))
+    make_plan(
+        storage, SOURCE, units(FILES), 8, lambda items: ((number, UnitListing([], Unused())) for number, _ in items)
+    )
 
 
 @pytest.mark.parametrize(

@@ -118,10 +118,10 @@ def test_without_quality_columns_the_smaller_id_stays(tmp_path: Path) -> None:
 
 def test_the_nodes_of_a_batch_come_with_id_and_quality(selector: Selector) -> None:
     nodes = np.array([-2, 1, 4, 6, 11])
-    tables = [node_info(selector.storage, batch, nodes, selector.layout, 2) for batch in selector.batches]
+    tables = [node_info(selector.storage, batch, nodes, selector.layout, 3) for batch in selector.batches]
     assert [table.column("row").to_pylist() for table in tables] == [[1], [4, 6], [11]]
     assert tables[1].column("id").to_pylist() == [ROWS[4].id, ROWS[6].id]
-    assert qualities(tables[1], 2).tolist() == [[3844, 50], [3721, 50]]
+    assert qualities(tables[1], 3).tolist() == [[3844, 0, 50], [3721, 0, 50]]  # no mode is known here
     assert qualities(tables[1], 1).tolist() == [[3844], [3721]]
     assert qualities(tables[1], 0).tolist() == [[0], [0]]
     none = node_info(selector.storage, 0, np.empty(0, np.int64), selector.layout, 2)

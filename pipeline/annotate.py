@@ -33,7 +33,6 @@ from pipeline.attempts import Attempt
 from pipeline.chunk import ChunkScorer, ChunkState
 from pipeline.fetch import Reader
 from pipeline.plan import Plan, to_locators
-from pipeline.polling import paced
 from pipeline.resources import limit_native_threads
 from pipeline.scores import ScoreTable, missing_scores, part_meta, part_name, read_scores
 from pipeline.stages import StageSet
@@ -234,11 +233,8 @@ def annotate(spec: AnnotateSpec, pending: list[int], pools: PoolSizes) -> Iterat
             num_gpus=resources.num_gpus or None,
             compute=ray.data.ActorPoolStrategy(min_size=smallest, max_size=largest, max_tasks_in_flight_per_actor=2),
         )
-    with paced() as pace:
-        for done, row in enumerate(dataset.iter_rows(), start=1):
-            summary = Summary(int(row["chunk"]), int(row["rows"]), int(row["alive"]), float(row["seconds"]))
-            pace.seen(summary.seconds, len(pending) - done)
-            yield summary
+    for row in dataset.iter_rows():
+        yield Summary(int(row["chunk"]), int(row["rows"]), int(row["alive"]), float(row["seconds"]))
 
 
 @dataclass(frozen=True)

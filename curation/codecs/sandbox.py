@@ -2,7 +2,7 @@
 
 AVIF, JPEG 2000 and TIFF take sizes from inside their compressed data. A child process (`sandbox_child`) decodes them
 under RLIMIT_AS and a limit of processor time; it also takes the crash of a decoder upon itself. Children are started
-when first needed (0.3 s), reused, and end with the process that started them, however it ends. Threads that
+when first needed (a second or so), reused, and end with the process that started them, however it ends. Threads that
 decode at the same time have one each. JPEG, PNG, WebP, GIF, BMP and PNM never come here.
 
 A child that dies or runs out of memory after it has decoded other images is no evidence against this one: the

@@ -273,7 +273,7 @@ def test_an_opt_out_outlives_a_flipped_bit_in_any_name_of_its_scores(tmp_path: P
     data = pool.config(tmp_path / "pool", tmp_path / "run", scorers={"safety": {"kind": "lists"}})
     first = run(data)
     assert first.dropped["opted_out"] == 1
-    (part,) = (tmp_path / "run/work/scores").glob("*.parquet")
+    (part,) = (tmp_path / "run" / "work" / "scores").glob("*.parquet")
     whole = part.read_bytes()
     places = [match.start() for match in re.finditer(b"opt_out", whole)]
     assert places
